@@ -21,7 +21,7 @@ from epochal.hooks.console import Console
 from epochal.hooks.early_stopping import EarlyStopping
 from epochal.hooks.recording import Recording
 from epochal.hooks.tensorboard import TensorBoard
-from epochal.testing import Ledger
+from epochal.testing import MemoryRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,7 +113,7 @@ def full_run(
         optim=OptimOptions(clip=1.0),
         log=LogOptions(grad_norm=True),
     )
-    return create_run(parts, options, Environment(writer=Ledger(), device=device, dir=dir))
+    return create_run(parts, options, Environment(writer=MemoryRecord(), device=device, dir=dir))
 
 
 def take_by_hand(loader: DataLoader, *, clip: bool, **optim: Any) -> Iterator[None]:

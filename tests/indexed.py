@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochal.records import RecordOptions, RunWriter, create_run_folder
-from epochal.records.index.database import RUN_COLUMNS
+from epochal.records.index.index_database import RUN_COLUMNS
 
 if TYPE_CHECKING:
     import sqlite3

@@ -13,7 +13,7 @@ from epochal.records import RunFolder, RunWriter
 from epochal.records.layout.process import host_name, process_token
 from epochal.records.mail.lost_run_mail import ExpectedMail, expect_mail
 from epochal.records.mail.mailbox import make_id
-from epochal.records.mail.signature import SIGNATURE, write_signed
+from epochal.records.mail.signing import SIGNATURE, write_signed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,7 +20,7 @@ from epochal.launch.pool.local_executor import LocalExecutor
 from epochal.launch.pool.pool import Pool
 from epochal.records import RunFolder, RunWriter
 from epochal.records.folder.folder import report_run_folder
-from epochal.records.layout.alive import holding_lease
+from epochal.records.layout.lease import holding_lease
 from epochal.sweep.backlog import SweepBacklog
 from epochal.sweep.sweep_folder import SweepFolder
 

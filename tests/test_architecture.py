@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from abc import ABC
@@ -278,6 +279,22 @@ def test_every_module_starts_with_one_sentence() -> None:
     assert faults(attrgetter("no_sentence"), MODULES) == {}
 
 
+ODD_WORDS = re.compile(
+    r"\b(somebody|anybody|nobody|whoever|anew|hence|lest|as far as|goes on|going on|went back)\b",
+    re.IGNORECASE,
+)
+
+
+def test_text_for_readers_is_plain_english() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    found = {
+        path.relative_to(ROOT).as_posix(): words
+        for path in [*MODULES, *pages]
+        if (words := ODD_WORDS.findall(source_of(path)))
+    }
+    assert found == {}, "see Plain English in AGENTS.md"
+
+
 MAX_MODULES = 25
 """Modules in one folder: a larger folder holds more than one idea."""
 
@@ -335,6 +352,21 @@ def test_no_class_name_is_defined_twice() -> None:
     for kind in classes():
         names.setdefault(kind.__name__, []).append(full_name(kind))
     assert [found for found in names.values() if len(found) > 1] == []
+
+
+SHARED_MODULE_NAMES = {
+    "average", "backlog", "experiment_class", "losses", "mailbox", "metrics", "monitor",
+    "pool", "result_tables", "run", "schedule", "trust",
+}  # fmt: skip
+"""Module names that several folders use for the same idea, such as a section and its checks."""
+
+
+def test_module_names_recur_only_for_the_same_idea() -> None:
+    verbs = {path.stem for path in (PACKAGE / "cli" / "verbs").rglob("*.py")}
+    counts = Counter(path.stem for path in MODULES if path.name != "__init__.py")
+    recurring = {name for name, count in counts.items() if count > 1}
+    assert recurring - verbs - SHARED_MODULE_NAMES == set(), "give one of them a longer name"
+    assert recurring >= SHARED_MODULE_NAMES - verbs, "remove names that are used once"
 
 
 OPEN_PARTS = {"task", "model", "optimizer", "schedule", "average", "updater"}

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from epochal.engine.loss.metric_adapter import MetricAdapter
     from epochal.errors import ConfigError, EpochalError
     from epochal.experiment.build.builder import build
-    from epochal.experiment.config.arguments import Args, parse_args
+    from epochal.experiment.config.script_arguments import Args, parse_args
     from epochal.experiment.experiment import Experiment
     from epochal.experiment.recover import recover
     from epochal.experiment.run import load_model as load
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from epochal.registry import register
 
 _HOMES = {
-    "Args": "epochal.experiment.config.arguments",
+    "Args": "epochal.experiment.config.script_arguments",
     "Average": "epochal.engine",
     "ConfigError": "epochal.errors",
     "Duration": "epochal.config",
@@ -81,7 +81,7 @@ _HOMES = {
     "find_lr": "epochal.experiment.tools.find_lr",
     "load": "epochal.experiment.run",
     "nn": "epochal.components.nn",
-    "parse_args": "epochal.experiment.config.arguments",
+    "parse_args": "epochal.experiment.config.script_arguments",
     "predict": "epochal.experiment.run",
     "probe": "epochal.engine",
     "read": "epochal.records.find",

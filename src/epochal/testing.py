@@ -93,7 +93,7 @@ def _loader(samples: list[Batch], batch_size: int, *, shuffle: bool = False) -> 
 
 
 @final
-class Diary(Hook):
+class EventRecorder(Hook):
     """Appends every event to ``entries``, as ``name`` or ``name split``.
 
     Args:
@@ -115,7 +115,7 @@ class Diary(Hook):
 
 
 @final
-class Ledger:
+class MemoryRecord:
     """A record writer that stores points, events and statuses in lists."""
 
     def __init__(self) -> None:
@@ -157,7 +157,7 @@ def tiny_run(
     options: Options | None = None,
     setting: Environment | None = None,
 ) -> EngineRun:
-    """A run of two short epochs, ready for ``carry_out``."""
+    """A run of two short epochs, ready for ``execute_run``."""
     if model is None:
         torch.default_generator.manual_seed(0)
         model = TinyModel()
@@ -177,7 +177,7 @@ def short_options(*, log: LogOptions | None = None, **train: object) -> Options:
     return Options(train=TrainOptions(**known), log=log or LogOptions())
 
 
-def carry_out(run: Run, runner: Runner | None = None) -> RunResult:
+def execute_run(run: Run, runner: Runner | None = None) -> RunResult:
     """Execute a run with ``runner``, by default training; errors are raised."""
     return execute(engine_run(run), runner or Train(), raise_errors=True)
 
@@ -199,22 +199,22 @@ class HookConformance:
     def test_it_works_with_every_runner(self) -> None:
         """Training, testing and predicting all succeed."""
         for runner in (Train(), Test(), Predict()):
-            carry_out(self.make_run(self.make()), runner)
+            execute_run(self.make_run(self.make()), runner)
 
     def test_it_does_not_hide_the_error_of_a_failing_run(self) -> None:
         """The run fails with its own error, and the hook raises no other."""
         run = self.make_run(self.make(), _FailingHook())
         result = execute(run, Train())
-        assert (result.status, result.exception_type) == ("failed", "SabotageError")
+        assert (result.status, result.exception_type) == ("failed", "InjectedError")
         assert "after that:" not in result.traceback, "it raises in its method error"
 
     def test_other_hooks_get_the_same_events_without_it(self) -> None:
         """Removing the hook from a config changes nothing for other hooks."""
         if self.acts_on_training:
             return
-        with_hook, alone = Diary(), Diary()
-        carry_out(self.make_run(self.make(), with_hook))
-        carry_out(self.make_run(alone))
+        with_hook, alone = EventRecorder(), EventRecorder()
+        execute_run(self.make_run(self.make(), with_hook))
+        execute_run(self.make_run(alone))
         assert with_hook.entries == alone.entries
 
     def test_training_gives_the_same_weights_without_it(self) -> None:
@@ -225,24 +225,24 @@ class HookConformance:
 
     def test_two_instances_work_in_one_run(self) -> None:
         """No state is shared between objects."""
-        carry_out(self.make_run(self.make(), self.make()))
+        execute_run(self.make_run(self.make(), self.make()))
 
     def test_it_accepts_to_never_act_at_steps(self) -> None:
         """``every: 0`` is a valid setting of each hook."""
         hook: Any = self.make()  # any object may be a hook
         hook.every = Every.NEVER
-        carry_out(self.make_run(hook))
+        execute_run(self.make_run(hook))
 
     def test_it_can_be_copied_before_the_run(self) -> None:
         """The constructor stores only plain data."""
-        carry_out(self.make_run(copy.deepcopy(self.make())))
+        execute_run(self.make_run(copy.deepcopy(self.make())))
 
     def test_its_state_survives_a_round_trip(self) -> None:
         """A hook returns the state that it has loaded."""
         hook: Any = self.make()  # any object may be a hook
         if not hasattr(hook, "state_dict"):
             return
-        carry_out(self.make_run(hook))
+        execute_run(self.make_run(hook))
         state = copy.deepcopy(hook.state_dict())
         restored: Any = self.make()  # same
         restored.load_state_dict(state)
@@ -272,7 +272,7 @@ class TaskConformance:
         before = _state(self.make_model())
         run = self.make_run()
         model = run.model
-        result = carry_out(run)
+        result = execute_run(run)
         losses = [value for name, value in result.metrics.items() if "loss" in name]
         assert losses, f"no loss among {sorted(result.metrics)}"
         assert all(math.isfinite(loss) for loss in losses), result.metrics
@@ -286,7 +286,7 @@ class TaskConformance:
         """An evaluation does not depend on earlier ones."""
         run = self.make_run(_EvaluateTwice())
         if getattr(run.task, "val_loader", None) is not None:
-            carry_out(run)
+            execute_run(run)
 
     def test_evaluating_does_not_change_the_model(self) -> None:
         """Weights and buffers are the same after an evaluation."""
@@ -295,11 +295,11 @@ class TaskConformance:
             return
         model = run.model
         before = copy.deepcopy(_state(model))
-        carry_out(run, Test(split="val"))
+        execute_run(run, Test(split="val"))
         assert _same(_state(model), before)
 
 
-class SabotageError(Exception):
+class InjectedError(Exception):
     """Raised on purpose by the tests of failing runs."""
 
 
@@ -307,7 +307,7 @@ class SabotageError(Exception):
 class _FailingHook(Hook):
     @override
     def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
-        raise SabotageError("on purpose")
+        raise InjectedError("on purpose")
 
 
 @final
@@ -326,7 +326,7 @@ def _state(model: nn.Module) -> dict[str, Tensor]:
 
 def _weights_after(run: Run) -> dict[str, Tensor]:
     model = run.model
-    carry_out(run)
+    execute_run(run)
     return _state(model)
 
 
@@ -335,13 +335,13 @@ def _same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
 
 
 __all__ = [
-    "Diary",
+    "EventRecorder",
     "HookConformance",
-    "Ledger",
+    "MemoryRecord",
     "TaskConformance",
     "TinyModel",
     "TinyTask",
-    "carry_out",
+    "execute_run",
     "short_options",
     "tiny_run",
 ]

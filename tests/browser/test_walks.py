@@ -381,10 +381,10 @@ def test_new_mail_is_counted_in_the_title_and_notified_on_request(
         assert page.evaluate("window.shown") == ["1 unread"]
 
 
-def test_the_page_says_when_the_server_is_gone_and_comes_back(
+def test_the_page_reports_that_the_server_stopped_and_runs_again(
     tmp_path: Path, open_page: Callable[..., Page]
 ) -> None:
-    """The server is killed while a user types: the page goes on with the next one by itself."""
+    """The server is killed while a user types: the page connects to the next one by itself."""
     run = make_run(tmp_path / "runs" / "shop" / "t" / "20261116-100000-abcd").path
     with serving(tmp_path / "runs") as served:
         page = open_page(served, f"#/runs/{run.name}/readme")

@@ -13,7 +13,7 @@ import pytest
 
 from cluster.held_run import WORDS, add_hook, attempts, run, start, wait_until_held, weights
 from epochal.experiment.config.check_file import check_file
-from epochal.experiment.config.freeze import freeze_configs
+from epochal.experiment.config.freeze_jobs import freeze_configs
 from epochal.launch.cluster.node_job import restart_preempted
 from epochal.launch.cluster.slots import ClusterSlots
 from epochal.launch.pool.run_jobs import run_jobs

@@ -29,7 +29,7 @@ from epochal.hooks.safetensors_export import FinalWeights
 from epochal.hooks.tensorboard import TensorBoard
 from epochal.hooks.time_report import TimeReport
 from epochal.hooks.wandb import WandB
-from epochal.testing import Diary, HookConformance, TinyModel, TinyTask, tiny_run
+from epochal.testing import EventRecorder, HookConformance, TinyModel, TinyTask, tiny_run
 
 if TYPE_CHECKING:
     from epochal.engine import Run
@@ -75,9 +75,9 @@ class TestCutMix(HookConformance):
         return tiny_run(*hooks, task=Squares(), model=Flat())
 
 
-class TestDiary(HookConformance):
-    def make(self) -> Diary:
-        return Diary()
+class TestEventRecorder(HookConformance):
+    def make(self) -> EventRecorder:
+        return EventRecorder()
 
 
 class TestEarlyStopping(HookConformance):

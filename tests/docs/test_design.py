@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -11,22 +12,24 @@ PACKAGE = ROOT / "src" / "epochal"
 def read_map(page: str) -> set[str]:
     """Folders below src/epochal that the fenced block after "## Folders" names.
 
-    The first word of a line is a folder if it ends in a slash. Its indentation says which folder
-    it is in: ``engine/`` and, two spaces further in, ``feed/`` are ``engine`` and ``engine/feed``.
+    A line starts with one folder or with several: ``pages/, draw/``. Its indentation says which
+    folder they are in: ``engine/`` and, two spaces further in, ``feed/`` are ``engine`` and
+    ``engine/feed``. A folder in the text, such as ``; report/: figures``, is in that of its line.
     """
     block = page.partition("\n## Folders\n")[2].partition("\n```")[2].partition("\n```")[0]
     found: set[str] = set()
     parents: list[tuple[int, str]] = []
     for line in block.splitlines()[1:]:
-        name = line.split(maxsplit=1)[0] if line.strip() else ""
-        if not name.endswith("/"):
+        start = re.match(r"( *)((?:[\w/]+/(?:, )?)+)", line)
+        if start is None:
             continue
-        indent = len(line) - len(line.lstrip())
+        indent, names = len(start[1]), start[2].split(", ")
         parents = [one for one in parents if one[0] < indent]
-        path = "".join((*(parent for _, parent in parents), name))
-        parents.append((indent, name))
-        found.add(path.removeprefix("src/").removeprefix("epochal/").removesuffix("/"))
-    return found - {""}
+        folder = "".join(parent for _, parent in parents)
+        found |= {f"{folder}{name}" for name in names}
+        found |= {f"{folder}{names[0]}{inner}" for inner in re.findall(r"; (\w+/):", line)}
+        parents.append((indent, names[0]))
+    return {path.removeprefix("src/").removeprefix("epochal/").rstrip("/") for path in found} - {""}
 
 
 def folders() -> set[str]:
@@ -48,8 +51,8 @@ def test_map_is_read_by_indentation() -> None:
         "src/epochal/",
         "  engine/  the loop",
         "    loop.py",
-        "    feed/  batches",
-        "  cli/  verbs",
+        "    feed/, step/  batches; updates",
+        "  cli/  verbs; draw/: tables",
     ]
     page = "\n".join(["# Design", "## Folders", "", "```text", *rows, "```", "other/"])
-    assert read_map(page) == {"engine", "engine/feed", "cli"}
+    assert read_map(page) == {"engine", "engine/feed", "engine/step", "cli", "cli/draw"}

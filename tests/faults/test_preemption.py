@@ -94,7 +94,7 @@ class Lines:
         return self.trace
 
 
-def carry_out(lines: Lines) -> tuple[Keeper, Notes, RunResult]:
+def execute_run(lines: Lines) -> tuple[Keeper, Notes, RunResult]:
     keeper, notes = Keeper(), Notes()
     run = build({"writer": notes})
     run.set_part(Saver, keeper)  # type: ignore[arg-type]  # it has what the engine uses
@@ -116,14 +116,14 @@ def whole() -> Outcome:
 @pytest.fixture(scope="module")
 def num_lines() -> int:
     lines = Lines()
-    assert carry_out(lines)[2].status == "finished"
+    assert execute_run(lines)[2].status == "finished"
     return lines.count
 
 
 def signal_at(
     line: int, whole: Outcome, within: tuple[str, ...] = (), *, sent: signal.Signals
 ) -> None:
-    keeper, notes, result = carry_out(Lines(line, within, sent))
+    keeper, notes, result = execute_run(Lines(line, within, sent))
     where = f"{sent.name} at line {line}: {result.status} {result.traceback}"
     if result.status == "finished":  # it came after the training
         assert result.exit_code == 0, where
@@ -150,7 +150,7 @@ DECIDING = (_evaluate_due.__name__, is_interrupted_or_preempted.__name__)
 
 def test_signal_between_steps_skips_no_evaluation(whole: Outcome) -> None:
     lines = Lines(within=DECIDING)
-    carry_out(lines)
+    execute_run(lines)
     assert lines.count > 6
     for line in range(1, lines.count + 1):
         for sent in ENDS:

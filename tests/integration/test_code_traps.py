@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.records.code import read_file, read_manifest
+from epochal.records.code.code_snapshot import CodeSnapshot
 from epochal.records.code.file_selection import SnapshotLimits
-from epochal.records.code.snapshot import CodeSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ SECRET = "hunter2-hunter2"
 def link_to_home(root: Path) -> None:
     home = root.parent / "home"
     home.mkdir()
-    (home / "diary.txt").write_text(SECRET)
+    (home / "recorder.txt").write_text(SECRET)
     (root / "home").symlink_to(home)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from epochal.experiment.config.check_file import check_file
-from epochal.experiment.config.freeze import JobFreezer
+from epochal.experiment.config.freeze_jobs import JobFreezer
 from epochal.launch.pool.backlog import JobList
 from epochal.launch.pool.local_executor import JOB_IMPORTS, LocalExecutor
 from epochal.launch.pool.pool import Pool

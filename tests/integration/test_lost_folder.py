@@ -28,7 +28,7 @@ import epochal as ep
 
 
 class Waiting(ep.Hook):
-    """Says that it waits, then that the run stops; goes on when the test has opened the gate."""
+    """Reports that it waits and that the run stops; continues when the test has opened the gate."""
 
     def step_end(self, run):
         if run.step == 8:
@@ -43,7 +43,7 @@ class Waiting(ep.Hook):
 MAIN = """
 import sys
 from epochal.cli import main
-from epochal.records.layout import alive
+from epochal.records.layout import lease
 alive.writing_heartbeat.__wrapped__.__kwdefaults__["seconds"] = 0.05
 sys.exit(main(sys.argv[1:]))
 """

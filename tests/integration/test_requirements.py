@@ -19,7 +19,7 @@ import forked
 from epochal.engine.interfaces.monitor import Monitor
 from epochal.errors import TaskError
 from epochal.hooks.early_stopping import EarlyStopping
-from epochal.testing import TinyModel, TinyTask, carry_out, short_options, tiny_run
+from epochal.testing import TinyModel, TinyTask, execute_run, short_options, tiny_run
 from looking import look
 from small_project import Command, write
 
@@ -83,7 +83,7 @@ def test_batch_and_output_can_be_given_another_form() -> None:
             seen.append((batch["x"].mean().item(), set(out)))
             return super().batch_metric(out, batch)
 
-    carry_out(tiny_run(task=Adapted(), options=short_options(for_="1ep")))
+    execute_run(tiny_run(task=Adapted(), options=short_options(for_="1ep")))
     assert len(seen) > 6
     assert all(one == (0.25, {"logits", "probability"}) for one in seen)
 
@@ -122,7 +122,7 @@ class Eight(ep.Hook):
 
 def events_of(hook: Eight) -> list[str]:
     task = TinyTask(num_samples=8)
-    carry_out(tiny_run(hook, task=task, options=short_options(for_="1ep", sanity_batches=0)))
+    execute_run(tiny_run(hook, task=task, options=short_options(for_="1ep", sanity_batches=0)))
     return hook.events
 
 
@@ -387,7 +387,7 @@ def test_only_the_entry_loss_is_trained() -> None:
     def trained(task: TinyTask) -> tuple[Tensor, ep.RunResult]:
         torch.manual_seed(0)
         model = TinyModel()
-        result = carry_out(tiny_run(task=task, model=model, options=short_options(for_="1ep")))
+        result = execute_run(tiny_run(task=task, model=model, options=short_options(for_="1ep")))
         return model.linear.weight.detach(), result
 
     plain, _ = trained(TinyTask())

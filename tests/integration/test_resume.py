@@ -17,7 +17,7 @@ from epochal.checkpoint import read_checkpoint
 from epochal.errors import CheckpointError
 from epochal.records import RunRecord, read_run
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
-from epochal.records.layout.alive import holding_lease
+from epochal.records.layout.lease import holding_lease
 from epochal.testing import TinyModel
 from resume import results_of
 from small_project import Command, run_folders, tree, write

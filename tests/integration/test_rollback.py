@@ -126,7 +126,7 @@ def poisoned(
     return run
 
 
-def carry_out(make: Callable[..., Run], notes: Rolling, **setting: Any) -> tuple[Outcome, Any]:
+def execute_run(make: Callable[..., Run], notes: Rolling, **setting: Any) -> tuple[Outcome, Any]:
     asking = Asking()
     run = make({"writer": notes, **setting})
     run.events.add_hook(asking)
@@ -142,7 +142,7 @@ def resume_at(
     notes.number = manifest.attempt + 10
     facts = {"attempt": notes.number}
     point = ResumePoint(state=state, manifest=manifest, path=manifest.path)
-    return carry_out(make, notes, resume=point, facts=facts)
+    return execute_run(make, notes, resume=point, facts=facts)
 
 
 @pytest.mark.parametrize("cell", SOME)
@@ -150,7 +150,7 @@ def test_rolled_back_run_resumes_exactly_from_every_checkpoint(
     tmp_path: Path, cell: str, record_property: Count
 ) -> None:
     count = check_every_checkpoint(tmp_path, cell, PLACES["mid-epoch"])
-    record_property("counted", f"{cell}: went back, resumed at {count} positions, bit-equal")
+    record_property("counted", f"{cell}: rolled back, resumed at {count} positions, bit-equal")
 
 
 @pytest.mark.torture
@@ -161,7 +161,7 @@ def test_rolled_back_runs_of_every_kind_resume_exactly(
 ) -> None:
     # Stages may cut epochs short, and runs may stop early.
     count = check_every_checkpoint(tmp_path, cell, PLACES[place], is_met=False)
-    text = f"{cell}, {place}: went back, resumed at {count} positions, bit-equal"
+    text = f"{cell}, {place}: rolled back, resumed at {count} positions, bit-equal"
     record_property("counted", text)
 
 
@@ -182,7 +182,7 @@ def test_rollback_works_wherever_the_bad_batches_are(
 def check_every_checkpoint(tmp_path: Path, cell: str, bad: Batches, *, is_met: bool = True) -> int:
     folder = tmp_path / cell
     notes = Rolling()
-    whole, result = carry_out(partial(poisoned, folder, bad=bad, **CELLS[cell]), notes)
+    whole, result = execute_run(partial(poisoned, folder, bad=bad, **CELLS[cell]), notes)
     assert result.reason != "diverged"
     assert notes.kinds.count("rollback") == len(bad) or not is_met
     found = find_checkpoints(folder)
@@ -203,7 +203,7 @@ def test_rolled_back_run_can_be_preempted_after_any_step(
 ) -> None:
     checkpoint = {"every": "3st", "keep_last": 1, "keep_best": 0}
     settings = {**CELLS[cell], "checkpoint": checkpoint, "bad": ((0, 2), (1, 3))}
-    whole, _ = carry_out(partial(poisoned, tmp_path / "whole", **settings), Rolling())
+    whole, _ = execute_run(partial(poisoned, tmp_path / "whole", **settings), Rolling())
     count = 0
     for after in range(1, 30):
         folder, notes = tmp_path / str(after), Rolling()
@@ -213,7 +213,7 @@ def test_rolled_back_run_can_be_preempted_after_any_step(
             run.events.add_hook(Leaving(after))
             return run
 
-        first, result = carry_out(make, notes)
+        first, result = execute_run(make, notes)
         if result.status != "preempted":
             assert first == whole
             break
@@ -234,7 +234,7 @@ def test_stream_with_its_own_position_continues_after_the_bad_batch(
 ) -> None:
     cell = {"loader": lambda: DataLoader(Counted(), batch_size=4), "bad": PLACES[place]}
     folder = tmp_path / "whole"
-    whole, _ = carry_out(partial(poisoned, folder, **cell), Rolling())
+    whole, _ = execute_run(partial(poisoned, folder, **cell), Rolling())
     found = find_checkpoints(folder)
     for number in range(len(found)):
         part = tmp_path / str(number)
@@ -248,32 +248,32 @@ def test_stream_with_its_own_position_continues_after_the_bad_batch(
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_prefetched_batches_of_workers_do_not_change_a_rollback(tmp_path: Path) -> None:
     settings = {**CELLS["augmented"], "bad": ((0, 2), (1, 1))}
-    alone, _ = carry_out(partial(poisoned, tmp_path / "0", **settings), Rolling())
+    alone, _ = execute_run(partial(poisoned, tmp_path / "0", **settings), Rolling())
     for workers in (1, 2):
         make = partial(poisoned, tmp_path / str(workers), num_workers=workers, **settings)
-        assert carry_out(make, Rolling())[0] == alone
+        assert execute_run(make, Rolling())[0] == alone
 
 
 @pytest.mark.parametrize("cell", FEW)
 def test_rollback_from_memory_equals_rollback_from_files(tmp_path: Path, cell: str) -> None:
     settings = {**CELLS[cell], "bad": ((0, 2), (1, 1))}
-    with_files, _ = carry_out(partial(poisoned, tmp_path, **settings), Rolling())
-    in_memory, _ = carry_out(partial(poisoned, None, **settings), Rolling())
+    with_files, _ = execute_run(partial(poisoned, tmp_path, **settings), Rolling())
+    in_memory, _ = execute_run(partial(poisoned, None, **settings), Rolling())
     assert in_memory == with_files
 
 
 def test_rollback_equals_a_resume_in_another_process(tmp_path: Path) -> None:
     """Check that nothing of the discarded steps is left in the run."""
     settings: dict[str, Any] = {**CELLS["all at once"], "for_": "2ep"}
-    whole, _ = carry_out(partial(poisoned, tmp_path / "a", bad=((0, 2),), **settings), Rolling())
-    carry_out(partial(poisoned, tmp_path / "b", bad=(), **settings), Rolling())
+    whole, _ = execute_run(partial(poisoned, tmp_path / "a", bad=((0, 2),), **settings), Rolling())
+    execute_run(partial(poisoned, tmp_path / "b", bad=(), **settings), Rolling())
     (at_two,) = [one for one in find_checkpoints(tmp_path / "b") if one.step == 2]
     state, manifest = read_checkpoint(at_two.path)
     # Two microbatches make a step; the third step was skipped.
     state["data"] = state["data"] | {"position": 6}
     point = ResumePoint(state=state, manifest=manifest, path=at_two.path)
     make = partial(poisoned, tmp_path / "c", bad=(), **settings)
-    by_hand, _ = carry_out(make, Rolling(), resume=point)
+    by_hand, _ = execute_run(make, Rolling(), resume=point)
     for part in ("model", "optim", "average", "rate", "updater", "random", "metrics", "monitor"):
         assert by_hand.digests[part] == whole.digests[part]
 

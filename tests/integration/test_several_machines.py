@@ -88,7 +88,7 @@ def read_until(child: Child, text: str) -> None:
     raise AssertionError(child.end().stderr)
 
 
-def test_machine_joins_and_leaves_while_the_other_goes_on(project: Project) -> None:
+def test_machine_joins_and_leaves_while_the_other_continues(project: Project) -> None:
     machines = Machines(project, "joined", "1:2", "train.for=100000st")
     first = machines.add()
     read_until(first, "loss: ")

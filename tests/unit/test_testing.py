@@ -9,14 +9,14 @@ import torch
 
 from epochal.engine.interfaces.hook import Hook
 from epochal.testing import (
-    Diary,
+    EventRecorder,
     HookConformance,
-    Ledger,
-    SabotageError,
+    InjectedError,
+    MemoryRecord,
     TaskConformance,
     TinyModel,
     TinyTask,
-    carry_out,
+    execute_run,
     short_options,
     tiny_run,
 )
@@ -43,11 +43,11 @@ def task_suite(task: type[TinyTask], model: type[nn.Module] = TinyModel) -> Task
     return suite
 
 
-def test_diary_records_all_events_in_order() -> None:
-    diary = Diary()
+def test_event_recorder_records_all_events_in_order() -> None:
+    recorder = EventRecorder()
     options = short_options(for_="1ep", limit_batches=1, sanity_batches=0)
-    carry_out(tiny_run(diary, options=options, monitor="+val/acc"))
-    assert diary.entries == [
+    execute_run(tiny_run(recorder, options=options, monitor="+val/acc"))
+    assert recorder.entries == [
         "setup",
         "assembled",
         "run_start",
@@ -74,26 +74,26 @@ def test_diary_records_all_events_in_order() -> None:
     ]
 
 
-def test_diary_records_only_the_given_events() -> None:
-    diary = Diary("step_end", "run_end")
-    carry_out(tiny_run(diary, options=short_options(for_="2st")))
-    assert diary.entries == ["step_end", "step_end", "run_end"]
+def test_event_recorder_records_only_the_given_events() -> None:
+    recorder = EventRecorder("step_end", "run_end")
+    execute_run(tiny_run(recorder, options=short_options(for_="2st")))
+    assert recorder.entries == ["step_end", "step_end", "run_end"]
 
 
-def test_ledger_stores_points_events_and_statuses() -> None:
-    ledger = Ledger()
-    ledger.log({"a": 1.0}, 3)
-    ledger.log({"a": 2.0, "b": 5.0}, 4)
-    ledger.event("started", step=0)
-    ledger.write_status("running", step=1)
-    assert ledger.series("a") == {3: 1.0, 4: 2.0}
-    assert ledger.series("b") == {4: 5.0}
-    assert ledger.events == [("started", {"step": 0})]
-    assert ledger.statuses == [("running", {"step": 1})]
+def test_memory_record_stores_points_events_and_statuses() -> None:
+    memory_record = MemoryRecord()
+    memory_record.log({"a": 1.0}, 3)
+    memory_record.log({"a": 2.0, "b": 5.0}, 4)
+    memory_record.event("started", step=0)
+    memory_record.write_status("running", step=1)
+    assert memory_record.series("a") == {3: 1.0, 4: 2.0}
+    assert memory_record.series("b") == {4: 5.0}
+    assert memory_record.events == [("started", {"step": 0})]
+    assert memory_record.statuses == [("running", {"step": 1})]
 
 
 def test_the_tiny_model_learns_the_tiny_task() -> None:
-    result = carry_out(tiny_run(options=short_options(for_="40ep"), model=TinyModel(dropout=0.0)))
+    result = execute_run(tiny_run(options=short_options(for_="40ep"), model=TinyModel(dropout=0.0)))
     assert result.metrics["val/acc"] > 0.8
     assert result.steps == 40 * 6
 
@@ -143,7 +143,7 @@ class Shared(Hook):
         Shared.open_runs += 1
         if Shared.open_runs > 1:
             Shared.open_runs = 0
-            raise SabotageError("already open")
+            raise InjectedError("already open")
 
     def teardown(self, run: EngineRun) -> None:
         Shared.open_runs = 0
@@ -174,7 +174,7 @@ def test_a_hook_that_does_not_restore_its_state_is_caught() -> None:
 
 
 def test_hooks_that_share_state_are_caught() -> None:
-    with pytest.raises(SabotageError, match="already open"):
+    with pytest.raises(InjectedError, match="already open"):
         hook_suite(Shared).test_two_instances_work_in_one_run()
 
 

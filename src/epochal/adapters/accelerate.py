@@ -94,7 +94,7 @@ class AccelerateExperiment(Experiment):
 
 
 def read_settings(accelerator: Accelerator) -> dict[str, object]:
-    """Options of the config that do what an Accelerator was told; those that are not defaults.
+    """Options of the config that match the settings of an Accelerator, without defaults.
 
     Raises:
         ConfigError: It was told something that the engine does not do.
@@ -113,7 +113,7 @@ def read_settings(accelerator: Accelerator) -> dict[str, object]:
 
 
 def read_launched() -> dict[str, object]:
-    """Options of the config that do what ``accelerate launch`` was told."""
+    """Options of the config that match the arguments of ``accelerate launch``."""
     precision = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
     accumulate = int(os.environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1"))
     settings: dict[str, object] = {} if precision == "no" else {"engine.precision": precision}
@@ -160,7 +160,7 @@ def _take_device(inputs: ExperimentInputs, device: torch.device) -> ExperimentIn
 
 
 def _iter_limits(accelerator: Accelerator) -> Iterator[tuple[str, str]]:
-    """What an Accelerator was told that the engine does not do, each with a hint."""
+    """Settings of an Accelerator that the engine does not support, each with a hint."""
     kind = accelerator.distributed_type.name
     if kind not in _OWN_PROCESSES:
         hint = (
@@ -347,7 +347,7 @@ def _forget_state() -> None:
 
 @final
 class _StepEnds:
-    """Tells an Accelerator when a step ends: it asks its loader, and takes this for one."""
+    """Shows an Accelerator when a step ends, in place of the loader that it would ask."""
 
     remainder = 0
 

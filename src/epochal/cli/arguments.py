@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _FILE_NAME = re.compile(r"\.(ya?ml|toml|json|py)$")
 _OVERRIDE = re.compile(r"[A-Za-z_][\w.-]*=")
 
-RUN_HELP = "folder, id or tag of a run, a part of them, `last`, or `last~1` for the one before"
+RUN_HELP = "folder, id or tag of a run, or a part of one, `last`, or `last~1` for the one before"
 
 
 def add_config_words(parser: argparse.ArgumentParser) -> None:
@@ -39,8 +39,8 @@ def add_config_arguments(
     """Declare the arguments of verbs that read configs and run nothing; they also print JSON."""
     add_config_words(parser)
     text = "a variant of the config"
-    several = {"--variant NAMES": f"{text}, several as `wide,deep`, or `all`; `base` is none"}
-    add_options(parser, several if takes_all else {"--variant NAME": text})
+    several = f"{text}, several as `wide,deep`, or `all`; `base` is the config without a variant"
+    add_options(parser, {"--variant NAMES": several} if takes_all else {"--variant NAME": text})
     add_choices(parser, "--user-dir", "--allow-python")
     add_json_option(parser)
     if device:

@@ -123,7 +123,7 @@ def _refuse_unsupported(args: argparse.Namespace, files: Sequence[Path]) -> None
 
 
 def _install(args: argparse.Namespace, name: str, command: list[str]) -> None:
-    from epochal.launch.install import install, make_job, plan_installation
+    from epochal.launch.start_at_boot import install, make_job, plan_installation
 
     job = make_job(name, command)
     plan = plan_installation(job)

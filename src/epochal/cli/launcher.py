@@ -17,9 +17,9 @@ from epochal.cli.build_check import BuildChecks, build_job
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.experiment.config.check_file import check_file
 from epochal.experiment.config.choices import to_override
-from epochal.experiment.config.freeze import freeze_configs
+from epochal.experiment.config.freeze_jobs import freeze_configs
 from epochal.experiment.resume.changes import find_code_changes
-from epochal.launch.jobs.freeze import freeze_recorded_code, make_batch_dir
+from epochal.launch.jobs.freeze_code import freeze_recorded_code, make_batch_dir
 from epochal.launch.jobs.frozen_job import FrozenCode, FrozenJob
 from epochal.launch.jobs.seal import is_code_sealed
 from epochal.launch.pool.backlog import WaitingJob
@@ -28,8 +28,8 @@ from epochal.launch.queue.queue import Queue
 from epochal.launch.queue.worker import can_resume
 from epochal.records.folder.provenance import get_newest_origins
 from epochal.records.folder.reader import find_expanded_config, read_folder
-from epochal.records.layout.alive import LEASE_FILE, is_owner_alive
 from epochal.records.layout.coerce import as_mapping, as_text
+from epochal.records.layout.lease import LEASE_FILE, is_owner_alive
 from epochal.records.secrets import REDACTED, redact_config
 from epochal.registry.project import find_project
 from epochal.web.site.launches import BuildFacts, LaunchCheck, Launcher

@@ -55,7 +55,7 @@ _OTHER_NAMES = {
     **dict.fromkeys(("ui", "web"), "serve"),
     **dict.fromkeys(("continue", "restart"), "resume"),
 }
-"""What other tools call our verbs."""
+"""Verbs of other tools, each with the verb of Epochal that does the same."""
 
 INTERNAL_VERBS = ("run-job",)
 """Verbs that only other verbs call; the help does not list them."""

@@ -98,7 +98,7 @@ def run_pool(
 ) -> int:
     """Run checked configs at once; returns the exit code of the first that failed."""
     # An ordinary run needs none of these imports.
-    from epochal.experiment.config.freeze import freeze_configs
+    from epochal.experiment.config.freeze_jobs import freeze_configs
     from epochal.launch.pool.local_executor import JOB_IMPORTS, LocalExecutor
 
     _refuse_unsupported(args, choices)

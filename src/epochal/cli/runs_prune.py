@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from epochal.cli.arguments import print_json
 from epochal.cli.draw.progress import Progress
-from epochal.cli.draw.table import format_table
+from epochal.cli.draw.text_table import format_table
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.experiment.config.choices import add_options
 from epochal.records.folder.disk_usage import FreedSpace, measure_freed_bytes
@@ -27,9 +27,9 @@ from epochal.records.prune import (
     remove_run,
     remove_unused_code,
 )
-from epochal.records.query.ask import Question, ask
-from epochal.records.query.names import ConfigKey
-from epochal.records.query.values import ACCEPTED_TIMES, read_quantity
+from epochal.records.query.query_runs import RunQuery, query_runs
+from epochal.records.query.resolve_names import ConfigKey
+from epochal.records.query.syntax import ACCEPTED_TIMES, read_quantity
 from epochal.records.removable import find_other_files, why_not_removable
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from epochal.records.index import Index
-    from epochal.records.query.ask import Answer
+    from epochal.records.query.query_runs import QueryResult
 
 PRUNE_WORD = "prune"
 """The first word of ``epochal runs`` that selects this."""
@@ -78,19 +78,19 @@ def refuse_options(args: argparse.Namespace) -> None:
             raise ConfigError(Problem(option, "is for deleting runs", hint=hint))
 
 
-def execute(index: Index, question: Question, args: argparse.Namespace) -> int:
+def execute(index: Index, run_query: RunQuery, args: argparse.Namespace) -> int:
     """Show what would be deleted and freed, ask, and delete it."""
     policy = _policy(args)
     _refuse_listing(args)
-    if not (question.where or question.search or question.words or question.status):
+    if not (run_query.where or run_query.search or run_query.words or run_query.status):
         _refuse_everything(policy)
         is_alone = policy == RetentionPolicy(keep_best=policy.keep_best)
         policy = replace(policy, keeps_unranked=is_alone)
     now = datetime.now(UTC)
-    whole = ask(index, Question())
+    whole = query_runs(index, RunQuery())
     why_not = partial(why_not_removable, root=index.root, is_whole=not args.checkpoints)
     linked = {} if args.checkpoints else find_linked_runs(index.root)
-    chosen = ask(index, question)
+    chosen = query_runs(index, run_query)
     made = plan_pruning(whole, chosen, policy, now=now, why_not=why_not, linked=linked)
     if args.checkpoints:  # runs without checkpoints are left out
         rows = [row for row in made.to_delete if any((whole.path(row) / CHECKPOINTS_DIR).glob("*"))]
@@ -177,7 +177,7 @@ def _show(made: PrunePlan, sizes: list[int]) -> None:
         print(format_table(("  run", "tag", "because it"), rows, has_prose=True))
 
 
-def _show_elsewhere(whole: Answer, made: PrunePlan) -> None:
+def _show_elsewhere(whole: QueryResult, made: PrunePlan) -> None:
     """Print where checkpoints are outside the folders of runs; they are not deleted."""
     places = whole.values(ConfigKey("checkpoint.dir", "checkpoint.dir"))
     to_delete = {row["id"] for row in made.to_delete}

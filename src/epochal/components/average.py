@@ -53,19 +53,19 @@ class Ema(Average):
 
     @override
     def start(self, model: nn.Module) -> None:
-        self._shadow = Shadow(model)
-        copies = self._shadow.copies
+        self._averaged = AveragedWeights(model)
+        copies = self._averaged.copies
         device = copies[0].device if copies else None
         self._updates = torch.zeros((), device=device) if self._has_warmup else None
 
     @override
     def admit(self, model: nn.Module) -> None:
-        self._shadow.admit(model)
+        self._averaged.admit(model)
 
     @override
     @torch.no_grad()
     def update(self, skipped: Tensor | None = None) -> None:
-        copies, weights = self._shadow.copies, self._shadow.weights
+        copies, weights = self._averaged.copies, self._averaged.weights
         if not copies:
             return
         if self._updates is not None:
@@ -76,7 +76,7 @@ class Ema(Average):
         else:
             moved = list(torch._foreach_lerp(copies, weights, 1 - self.decay))
         if skipped is not None:
-            self._shadow.choose(moved, skipped)
+            self._averaged.choose(moved, skipped)
         else:
             torch._foreach_copy_(copies, moved)
 
@@ -84,19 +84,19 @@ class Ema(Average):
         """The next average; its decay is computed on the device, so that it can be captured."""
         # 1 - (1 + n) / (10 + n), at least 1 - decay.
         share = (9 / (10 + updates)).clamp(min=1 - self.decay)
-        moved = list(torch._foreach_sub(self._shadow.weights, self._shadow.copies))
+        moved = list(torch._foreach_sub(self._averaged.weights, self._averaged.copies))
         torch._foreach_mul_(moved, share)
-        torch._foreach_add_(moved, self._shadow.copies)
+        torch._foreach_add_(moved, self._averaged.copies)
         updates.add_(1 if skipped is None else 1 - skipped)
         return moved
 
     @override
     def swapped(self) -> AbstractContextManager[None]:
-        return self._shadow.swapped()
+        return self._averaged.swapped()
 
     @override
     def state_tensors(self) -> dict[str, Tensor]:
-        tensors = self._shadow.tensors()
+        tensors = self._averaged.tensors()
         return tensors if self._updates is None else {**tensors, UPDATES_KEY: self._updates}
 
 
@@ -127,39 +127,39 @@ class Swa(Average):
 
     @override
     def start(self, model: nn.Module) -> None:
-        self._shadow = Shadow(model)
+        self._averaged = AveragedWeights(model)
         self._count.zero_()
 
     @override
     def admit(self, model: nn.Module) -> None:
-        self._shadow.admit(model)
+        self._averaged.admit(model)
 
     @override
     @torch.no_grad()
     def update(self, skipped: Tensor | None = None) -> None:
-        if self._shadow.copies:
+        if self._averaged.copies:
             share = 1 / (int(self._count) + 1)
-            torch._foreach_lerp_(self._shadow.copies, self._shadow.weights, share)
+            torch._foreach_lerp_(self._averaged.copies, self._averaged.weights, share)
         self._count += 1
 
     @override
     def swapped(self) -> AbstractContextManager[None]:
         self._copy_until_start()
-        return self._shadow.swapped()
+        return self._averaged.swapped()
 
     @override
     def state_tensors(self) -> dict[str, Tensor]:
         self._copy_until_start()
-        return {**self._shadow.tensors(), UPDATES_KEY: self._count}
+        return {**self._averaged.tensors(), UPDATES_KEY: self._count}
 
     def _copy_until_start(self) -> None:
         """Copy the model's weights until the first update."""
         if int(self._count) == 0:
-            self._shadow.copy_weights()
+            self._averaged.copy_weights()
 
 
 @final
-class Shadow:
+class AveragedWeights:
     """Float parameters and buffers of a model, and a copy of each.
 
     Integer buffers, such as counters, are shared with the model. The copies start with its

@@ -198,7 +198,7 @@ class ChainLoader(DataLoader[Any]):
             batches = zip(
                 count(first), self._read(_Slot(whole, n) for n in count(first)), strict=False
             )
-            # A lane that ended before the position moves it: hear of every lane first.
+            # A lane that ended before the position moves it: find the end of every lane first.
             heard = list(islice(batches, lanes if start else 0))
             known = len(lengths)
             lengths |= {n % lanes: one.length for n, one in heard if isinstance(one, _EndOfLane)}
@@ -250,7 +250,7 @@ class _NoSampler:
 
 
 def _find_sampler(chain: Chain) -> Any:  # noqa: ANN401 - a range knows its length
-    """What tells the number of samples, if the chain knows it."""
+    """Gives a loader the number of samples, if the chain knows it."""
     pipes = [pipe for pipe in chain.pipes if pipe.makes_batches]
     samples = pipes[0].parent.count(Pass()) if pipes and chain.is_indexed else None
     return _NoSampler() if samples is None else range(samples)

@@ -220,7 +220,7 @@ class ListDataset(Dataset[Any]):
 
 @final
 class Repeated(Dataset[Any]):
-    """Each sample several times, each time with another index and thus other random numbers."""
+    """Each sample several times, each time with another index and other random numbers."""
 
     def __init__(self, dataset: Any, times: int) -> None:  # noqa: ANN401 - of any kind
         self.dataset = dataset

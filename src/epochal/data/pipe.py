@@ -35,7 +35,7 @@ class Pass(NamedTuple):
     """The first and the end of the samples of a batch that are read; None: all of them."""
 
     divides_batches: bool = False
-    """Whether each process makes its own part of every batch, of its own items."""
+    """Whether each process makes its part of every batch from its own items."""
 
     is_watched: bool = False
     """Whether draws of random numbers are noticed already, so that pipes need not watch again."""

@@ -1,4 +1,4 @@
-"""Starts the processes of a run with PyTorch's elastic agent, and tells how they ended."""
+"""Starts the processes of a run with PyTorch's elastic agent, and reports how they ended."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class GroupEnd:
     """What each rank of this machine returned, if all of them ended by themselves."""
 
     has_new_nodes: bool = False
-    """Whether a machine wants to join, or one was lost, so that all have to meet again."""
+    """Whether a machine wants to join or was lost, so that a new rendezvous is needed."""
 
     is_closed: bool = False
     """Whether the other machines ended this round while this one waited to join."""
@@ -181,7 +181,7 @@ class _Agent(LocalElasticAgent):
 
     @override
     def _exit_barrier(self) -> None:
-        # Machines that meet again do not wait for one that leaves.
+        # The next rendezvous does not wait for a machine that leaves.
         if self._is_over:
             super()._exit_barrier()  # type: ignore[no-untyped-call]  # torch has none
 

@@ -1,4 +1,4 @@
-"""The place of this process among those of its run, as its launcher says in the environment."""
+"""The rank of this process and the size of its run, from the variables that a launcher sets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RankEnvironment:
 
     master_addr: str = ""
     master_port: int = 0
-    """Where the processes meet; empty and 0 if nothing says it."""
+    """Where the processes connect; empty and 0 if the environment does not say it."""
 
 
 def read_rank_environment(environ: Mapping[str, str] | None = None) -> RankEnvironment | None:

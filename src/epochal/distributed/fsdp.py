@@ -184,7 +184,7 @@ def _divide_layers(model: nn.Module, sharding: Sharding, mesh: Any) -> nn.Module
 class Fsdp(Strategy):
     """Every process has a part of each parameter, gradient and optimizer state.
 
-    The numbers of a step need a collective of their own, one beside those of each module.
+    The numbers of a step need one more collective besides those of each module.
     """
 
     is_sharded = True

@@ -1,4 +1,4 @@
-"""The machines of a run: where they meet, and what they agree on before each start."""
+"""The machines of a run: their rendezvous, and what they agree on before each start."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _NEW = "-"
 
 
 class NodesLostError(EpochalError):
-    """The machine at which the machines of a run meet is gone, or too few of them came."""
+    """The machine that hosts the rendezvous was lost, or too few machines joined."""
 
     exit_code = RANK_LOST_EXIT_CODE
 
@@ -55,7 +55,7 @@ class NodesLostError(EpochalError):
 class NodeGroup:
     """The machines of a run, as the launcher on each of them sees the others.
 
-    They meet at a store. Each start of the processes is a round. The first launcher that sees a
+    They connect to a store. Each start of the processes is a round. The first launcher that sees a
     round fail opens the next one, in which the machines that are left meet again.
 
     Args:
@@ -113,7 +113,7 @@ class NodeGroup:
         return "" if agreed == _NEW else agreed
 
     def end_round(self) -> None:
-        """Let the machines meet again, since processes of this start are gone."""
+        """Start a new rendezvous, since processes of this start have died."""
         self.publish_run()
         with self._reaching():
             # The first machine that asks counts this round; the others only follow.
@@ -121,7 +121,7 @@ class NodeGroup:
                 self._shared.add("round", 1)
 
     def wait_for_round(self) -> bool:
-        """Wait for the next round after this one was closed; gives False if the run has ended."""
+        """Wait for the next round after this one was closed; returns False if the run has ended."""
         end = time.monotonic() + _ANSWER_SECONDS
         with suppress(RuntimeError):  # the first machine ends with the run
             while time.monotonic() < end:
@@ -191,7 +191,7 @@ class NodeGroup:
             self.tell(f"{total} {processes} on {where}; this one has {here}")
 
     def explain(self, error: Exception) -> NodesLostError:
-        """The error of a user whose machines did not meet."""
+        """The error to show when the machines did not connect."""
         where = f"{_OPTION} {self.endpoint}"
         if "time" in type(error).__name__.lower() and isinstance(error, RendezvousError):
             minutes = _JOIN_SECONDS // 60
@@ -200,7 +200,7 @@ class NodeGroup:
                 "  start the same command on the others, or use a smaller --nnodes"
             )
         return NodesLostError(
-            f"{where}: this machine is gone, at which all meet\n"
+            f"{where}: the machine to which all others connect was lost\n"
             "  start the same command again on each machine, with --resume auto"
         )
 
@@ -226,7 +226,7 @@ def join_nodes(
     tell: Callable[[str], None],
     reach_seconds: float = _REACH_SECONDS,
 ) -> NodeGroup:
-    """The group of the machines that meet at an endpoint; that machine hosts their store.
+    """The group of the machines that connect to an endpoint; that machine hosts their store.
 
     Args:
         endpoint: Such as ``host:29400``.
@@ -305,7 +305,7 @@ def _can_listen(endpoint: str, family: int, address: tuple[object, ...]) -> bool
 
 
 def _reach(endpoint: str, host: str, port: int, tell: Callable[[str], None], seconds: float) -> str:
-    """Connect to the endpoint once; gives the address of this machine on the way there."""
+    """Connect to the endpoint once; returns the address of this machine on the way there."""
     end, has_told = time.monotonic() + seconds, False
     while True:
         try:

@@ -16,9 +16,9 @@ from torch import distributed
 from torch.distributed.distributed_c10d import PrefixStore
 from typing_extensions import override
 
-from epochal.distributed.connections import noting_connections, shut_down
 from epochal.distributed.environment import RankEnvironment
 from epochal.distributed.flat_tensors import exchange_flat
+from epochal.distributed.gloo_connections import noting_connections, shut_down
 from epochal.distributed.rank_failure import (
     FailureReport,
     RankFailedError,
@@ -56,7 +56,7 @@ _timeouts: list[timedelta] = []
 class ProcessGroup(World):
     """The processes of the default process group.
 
-    A store keeps what processes tell each other outside of collectives; every run has its own
+    A store keeps what processes exchange outside of collectives; every run has its own
     part of it.
     """
 
@@ -213,7 +213,7 @@ def _connect(place: RankEnvironment, device: torch.device, timeout: timedelta) -
         return
     os.environ.setdefault("MASTER_ADDR", place.master_addr or "127.0.0.1")
     if not place.master_port:
-        what = "nothing says at which port the processes meet"
+        what = "the port at which the processes connect is not set"
         hint = "set MASTER_ADDR and MASTER_PORT, the same for all of them"
         raise ConfigError(Problem("MASTER_PORT", what, hint=hint))
     os.environ.setdefault("MASTER_PORT", str(place.master_port))

@@ -1,4 +1,4 @@
-"""Why a process failed, as the other processes of its run learn it."""
+"""Why a process failed, as it is reported to the other processes of its run."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class RankFailedError(EpochalError):
 
 
 class RankLostError(EpochalError):
-    """Another process of the run ended without a word: it was killed, or its machine is gone."""
+    """Another process of the run ended without a message: it or its machine was killed."""
 
     exit_code = RANK_LOST_EXIT_CODE
 
@@ -76,7 +76,7 @@ class RankLostError(EpochalError):
 
 
 def is_lost_connection(error: BaseException) -> bool:
-    """Whether an error may only say that another process is gone."""
+    """Whether an error may only be a consequence of the death of another process."""
     kinds = tuple(
         getattr(distributed, name)
         for name in ("DistBackendError", "DistNetworkError", "DistStoreError")

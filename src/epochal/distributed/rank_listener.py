@@ -1,4 +1,4 @@
-"""Listens to the other processes of a run in a thread, so that steps need not ask them."""
+"""Watches the other processes of a run in a thread, so that steps need no communication."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class RankListener:
                 self._hear()
         except Exception as error:  # the store is gone, and so are its processes
             if not self._is_over.is_set():
-                _logger.debug("the other processes cannot be heard any more: %s", error)
+                _logger.debug("lost the connection to the other processes: %s", error)
 
     def _hear(self) -> None:
         store, key = self._store, f"{self._number}/request/{self._round}"

@@ -1,4 +1,4 @@
-"""Finds processes of a run that were killed on this machine, before a connection tells."""
+"""Finds processes of a run that were killed on this machine before their connections fail."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RankProcesses:
         return self._store.check([f"left/{rank}"])
 
     def find_killed(self) -> int | None:
-        """The first rank whose process is gone and has not left; None for other machines.
+        """The first rank whose process died without leaving the run; None for other machines.
 
         Its launcher ends the others with SIGTERM, as a scheduler that preempts the run would.
         """

@@ -30,10 +30,10 @@ class World(ABC):
 
     world_size: int = 1
     listener: RankListener | None = None
-    """Hears the other processes between collectives; None if there is no process group."""
+    """Watches the other processes between collectives; None if there is no process group."""
 
     look_at: Callable[[BaseException], object] | None = None
-    """Called once with an error of this process, before the others hear of it."""
+    """Called once with an error of this process, before the others are notified."""
 
     has_failed: bool = False
     """Whether a process failed, so that none can wait for another any more."""

@@ -28,7 +28,7 @@ from epochal.engine.interfaces.outcome import Outcome
 from epochal.engine.interfaces.splits import SPLITS
 from epochal.engine.loss.metric_adapter import find_unmergeable
 from epochal.engine.measure.meter import Meter
-from epochal.engine.optim.parameters import has_uninitialized
+from epochal.engine.optim.select_parameters import has_uninitialized
 from epochal.engine.output_pipes import TO_HOST, OutputPipes
 from epochal.engine.process.signals import (
     EvaluationInterrupted,

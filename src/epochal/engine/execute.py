@@ -30,7 +30,7 @@ from epochal.engine.device.seeding import applying_engine_options, derive_seed, 
 from epochal.engine.evaluate import initialize_lazy_modules
 from epochal.engine.feed.feed import explain_worker_death, is_worker_death, named_loaders
 from epochal.engine.process.crash_log import recording_crashes
-from epochal.engine.process.grace import enforcing_grace_period
+from epochal.engine.process.grace_period import enforcing_grace_period
 from epochal.engine.process.signals import (
     PREEMPTED,
     PREEMPTED_EXIT_CODE,
@@ -44,7 +44,7 @@ from epochal.engine.process.signals import (
 from epochal.engine.process.watchdog import open_stacks, watching_for_hangs, write_stacks
 from epochal.engine.result import RunResult, select_result_metrics
 from epochal.engine.run.agreement import ListenedPosition, describe_ranks
-from epochal.engine.run.progress import read_device_time, read_speed, read_spent
+from epochal.engine.run.speed import read_device_time, read_speed, read_spent
 from epochal.engine.run_context import making_current
 from epochal.engine.snapshot.snapshot import keeping_training_modes
 from epochal.engine.state.saver import Saver, save_if_requested

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from epochal.engine import Metric, RunResult, Task
     from epochal.engine.interfaces.schedule import AnySchedule
     from epochal.experiment.build.builder import Assembly
-    from epochal.experiment.config.arguments import Args
     from epochal.experiment.config.choices import Choices
+    from epochal.experiment.config.script_arguments import Args
 
 Section = Any  # a value of a config, or an object that is a part
 

@@ -23,16 +23,16 @@ from epochal.engine.execute import (
 from epochal.engine.measure.clock import PhaseTimer
 from epochal.engine.process.signals import PREEMPTED
 from epochal.engine.result import select_result_metrics
-from epochal.engine.run.progress import read_spent
+from epochal.engine.run.speed import read_spent
 from epochal.errors import ConfigError, EpochalError, Problem
 from epochal.experiment.build.build_run import build_monitor, build_run
 from epochal.experiment.build.builder import Assembly, Builder
 from epochal.experiment.build.device import choose_device, describe_device, prepare_debugging
-from epochal.experiment.build.world import joining_world
-from epochal.experiment.config.arguments import to_args
+from epochal.experiment.build.join_world import joining_world
 from epochal.experiment.config.check_file import find_blocking_problems
 from epochal.experiment.config.choices import is_debugging
 from epochal.experiment.config.inputs import check_inputs
+from epochal.experiment.config.script_arguments import to_args
 from epochal.experiment.cross_validation import CrossValidation, count_folds
 from epochal.experiment.record.failure import redact_message, show_failure
 from epochal.experiment.record.logs import FILE_ONLY, logging_to

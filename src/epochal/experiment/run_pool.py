@@ -18,7 +18,7 @@ from epochal.experiment.config.check_file import (
     find_blocking_problems,
 )
 from epochal.experiment.config.choices import to_overrides
-from epochal.experiment.config.freeze import freeze_configs
+from epochal.experiment.config.freeze_jobs import freeze_configs
 from epochal.experiment.record.past_result import read_result
 from epochal.launch.pool.devices import DeviceLeases, DeviceRequest, parse_devices
 from epochal.launch.pool.local_executor import JOB_IMPORTS, LocalExecutor

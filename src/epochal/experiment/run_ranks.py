@@ -33,7 +33,7 @@ from epochal.records.folder import redacted as clean
 from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
 from epochal.records.folder.folder import JOB_RUN_FILE_VARIABLE, RUN_FILE_VARIABLE
 from epochal.records.folder.reader import step_of
-from epochal.records.layout.alive import LEASE_FILE, is_owner_alive
+from epochal.records.layout.lease import LEASE_FILE, is_owner_alive
 from epochal.records.layout.process import utc_now
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def run_ranks(
         NodesLostError: The connection to them was lost.
     """
     from epochal.distributed.elastic import launch_ranks  # imports torch's launcher
-    from epochal.experiment.build.nodes import join_chosen_nodes
+    from epochal.experiment.build.join_nodes import join_chosen_nodes
 
     nproc, method = count_ranks(choices), _choose_start_method(choices)
     debug_rank = choices.get("debug_rank")

@@ -20,7 +20,7 @@ from epochal.engine.interfaces.every import join_periods
 from epochal.engine.interfaces.hook import LOG_PRIORITY, Hook
 from epochal.engine.interfaces.splits import SPLITS, split_name
 from epochal.engine.optim.multi_optimizer import Optimizers
-from epochal.engine.optim.parameters import count_parameters
+from epochal.engine.optim.select_parameters import count_parameters
 from epochal.engine.run.engine_run import engine_run
 from epochal.engine.tracking.tracker import describe_trackers
 from epochal.records.secrets import redact, redact_config, redact_tree

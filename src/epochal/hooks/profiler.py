@@ -16,7 +16,7 @@ from epochal import durable
 from epochal.config.bounds import AtLeast
 from epochal.engine.interfaces.hook import Hook
 from epochal.engine.run.engine_run import engine_run
-from epochal.engine.run.progress import read_times
+from epochal.engine.run.speed import read_times
 from epochal.errors import ConfigError, Problem
 from epochal.records.metrics.time_spent import DATA_WAIT, format_precise_time, suggest_speedup
 

@@ -10,7 +10,7 @@ from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import LOG_PRIORITY, Hook
 from epochal.engine.process.signals import is_interrupted_or_preempted
 from epochal.engine.run.engine_run import engine_run
-from epochal.engine.run.progress import read_spent
+from epochal.engine.run.speed import read_spent
 from epochal.engine.run.variables import request_variables
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from epochal.engine.interfaces.hook import Hook
 from epochal.engine.run.engine_run import engine_run
-from epochal.engine.run.progress import read_device_time, read_spent
+from epochal.engine.run.speed import read_device_time, read_spent
 from epochal.records.metrics.time_spent import (
     TimeShare,
     TimeSpent,

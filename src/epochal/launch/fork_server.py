@@ -114,7 +114,7 @@ class ForkServer:
         return self._process.poll() is not None
 
     def close(self) -> None:
-        """End it now; the processes that it started go on."""
+        """End it now; the processes that it started continue."""
         self._orders.close()
         if not self.has_ended():
             os.killpg(self._process.pid, signal.SIGKILL)  # with what its imports started
@@ -229,7 +229,7 @@ def _refuse_unsafe_forks() -> None:
 
 
 def _serve(orders: socket.socket) -> dict[str, Any] | None:
-    """Fork a process for each order; gives the order in that process, None in the server."""
+    """Fork a process for each order; returns the order in that process, None in the server."""
     files = _list_module_files()
     imported = _describe(files)
     while True:
@@ -247,7 +247,7 @@ def _serve(orders: socket.socket) -> dict[str, Any] | None:
                 os._exit(0)
             orders.close()
             os.close(may_go)
-            return _dress(received, is_ready)
+            return _set_up_child(received, is_ready)
         os.close(is_ready)
         os.waitpid(between, 0)
         with suppress(BrokenPipeError):
@@ -281,8 +281,8 @@ def _describe(files: Sequence[Path]) -> list[tuple[int, int] | None]:
     return found
 
 
-def _dress(received: Sequence[int], is_ready: int) -> dict[str, Any]:
-    """Make a forked process what ``start_child`` makes of a new one; gives its order."""
+def _set_up_child(received: Sequence[int], is_ready: int) -> dict[str, Any]:
+    """Set up a forked process as ``start_child`` sets up a new one; returns its order."""
     file, output, reply, *kept = received
     if not os.read(is_ready, 1):  # the server was killed
         os._exit(128 + signal.SIGTERM)

@@ -83,7 +83,7 @@ class RestartDecision:
 
 @final
 class RestartPolicy:
-    """Decides after each exit of a run's processes; gives up after ``limit`` without progress."""
+    """Decides after each exit of a run's processes; returns up after ``limit`` without progress."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -107,7 +107,7 @@ class RestartPolicy:
             return RestartDecision(False, why, has_given_up=True)
         count, limit = self._num_without_progress, self._limit
         if count > limit:
-            why = f"{limit} restarts brought it no further than step {end.saved_step}"
+            why = f"{limit} restarts made no progress beyond step {end.saved_step}"
             return RestartDecision(False, why, has_given_up=True)
         delay = min(2.0 ** max(count - 1, 0), _MAX_DELAY_SECONDS)
         note = f", {count} of {limit} without progress" if count else ""

@@ -98,7 +98,7 @@ def supervise(
     tell: Callable[[str], None],
     wait: Callable[[StopRequest, float], None] = StopRequest.wait,
 ) -> int:
-    """Restart a run until it is done, given up, or a signal ends it; gives the exit code.
+    """Restart a run until it is done, given up, or a signal ends it; returns the exit code.
 
     It gives up after ``limit`` restarts in a row without progress; ``tell`` shows a line to the
     user, ``wait`` waits some seconds or until a signal comes.

@@ -17,7 +17,7 @@ from epochal.errors import RecordError
 from epochal.records.code.unpack_limits import why_unsafe
 from epochal.records.folder.folder import slugify
 from epochal.records.folder.reader import read_folder
-from epochal.records.layout.alive import HEARTBEAT_FILE, LEASE_FILE, RESERVE_FILE, is_owner_alive
+from epochal.records.layout.lease import HEARTBEAT_FILE, LEASE_FILE, RESERVE_FILE, is_owner_alive
 from epochal.records.layout.os_errors import explain_os_error
 from epochal.records.layout.run_folders import is_run_folder
 from epochal.text.formatting import format_bytes

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, final
 from epochal import durable
 from epochal.errors import RecordError
 from epochal.records.folder.reader import MONITOR_KEYS, get_monitor_mode, read_folder
-from epochal.records.layout.alive import holding_lease
+from epochal.records.layout.lease import holding_lease
 from epochal.records.layout.os_errors import describe_os_error
 from epochal.records.layout.process import host_name, is_process_gone
 from epochal.records.layout.run_folders import EPOCHAL_DIR
 from epochal.records.project.result_tables import ResultTables
-from epochal.records.query.names import ConfigKey
-from epochal.records.query.values import read_time
+from epochal.records.query.resolve_names import ConfigKey
+from epochal.records.query.syntax import read_time
 from epochal.records.removable import why_not_removable
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from epochal.records.folder.reader import Mode
-    from epochal.records.query.ask import Answer
+    from epochal.records.query.query_runs import QueryResult
 
 ACTIVE_STATUSES = ("starting", "running")
 """Runs with these statuses are never deleted."""
@@ -73,8 +73,8 @@ class PrunePlan:
 
 
 def plan_pruning(
-    whole: Answer,
-    chosen: Answer,
+    whole: QueryResult,
+    chosen: QueryResult,
     policy: RetentionPolicy,
     *,
     now: datetime,
@@ -122,7 +122,7 @@ def _is_young(row: RunRow, least: float, now: datetime) -> bool:
     return (now - moment.astimezone(now.tzinfo)).total_seconds() < least
 
 
-def _kept_by_rank(whole: Answer, policy: RetentionPolicy) -> dict[int, str]:
+def _kept_by_rank(whole: QueryResult, policy: RetentionPolicy) -> dict[int, str]:
     kept: dict[int, str] = {}
     tags: dict[tuple[Any, ...], list[RunRow]] = {}
     for row in whole.rows:
@@ -162,7 +162,7 @@ def _among(word: str, count: int) -> str:
     return f"the {word}" if count == 1 else f"one of the {word} {count}"
 
 
-def _modes(whole: Answer) -> dict[int, Mode]:
+def _modes(whole: QueryResult) -> dict[int, Mode]:
     """Which way is better in each run."""
     columns = [whole.values(ConfigKey(key, key)) for key in MONITOR_KEYS]
     values = zip(*columns, strict=True)
@@ -173,7 +173,7 @@ def _modes(whole: Answer) -> dict[int, Mode]:
 
 
 def _protect_required_runs(
-    whole: Answer, to_delete: dict[int, RunRow], protected: dict[int, tuple[RunRow, str]]
+    whole: QueryResult, to_delete: dict[int, RunRow], protected: dict[int, tuple[RunRow, str]]
 ) -> None:
     """Protect each run that a remaining run came from, took weights from, or links to."""
     needs = list(_iter_requirements(whole))
@@ -191,7 +191,7 @@ def _protect_required_runs(
             to_delete.pop(row["id"], None)
 
 
-def _iter_requirements(whole: Answer) -> Iterator[tuple[RunRow, str, str]]:
+def _iter_requirements(whole: QueryResult) -> Iterator[tuple[RunRow, str, str]]:
     """Each run that needs another one, with the id of that one and the reason."""
     weights = [whole.values(ConfigKey(key, key)) for key in _WEIGHTS]
     folders = {os.path.realpath(whole.path(row)): row["run"] for row in whole.rows}

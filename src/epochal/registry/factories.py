@@ -47,7 +47,7 @@ BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "train": "epochal.engine.runner:Train",
             "test": "epochal.engine.runner:Test",
             "predict": "epochal.engine.runner:Predict",
-            "watch": "epochal.engine.watch:Watch",
+            "watch": "epochal.engine.watch_checkpoints:Watch",
         },
         "channel": {
             "smtp": "epochal.records.mail.channels:Smtp",

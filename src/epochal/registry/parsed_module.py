@@ -20,7 +20,7 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 DefinitionNode = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _MAX_BYTES = 4_000_000
 _read: dict[tuple[str, str], tuple[tuple[int, ...], Module]] = {}
-"""By name and file, with what tells its version; a server that runs for months keeps the newest."""
+"""By name and file, with its version; a server that runs for months keeps only the newest."""
 
 
 @final
@@ -66,7 +66,7 @@ class Module:
         )
 
     def offers(self, name: str) -> bool:
-        """Whether a star import of this module brings ``name``, if it exists here."""
+        """Whether a star import of this module includes ``name``, if it exists here."""
         listed = self.bindings.get("__all__")
         if not isinstance(listed, Variable):
             return not name.startswith("_")

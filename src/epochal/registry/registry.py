@@ -11,7 +11,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.config.source_file import display_name
-from epochal.errors import ConfigError, Place, Problem, UnknownComponentError, nearest
+from epochal.errors import ConfigError, Place, Problem, UnknownComponentError, nearest, suggest
 from epochal.registry.factories import (
     ANY_KIND,
     BUILTINS,
@@ -81,6 +81,9 @@ class Registry:
         if "." in name or ":" in name:
             return self._find_dotted(kind, name, place, key)
         kinds = KINDS if kind == ANY_KIND else (kind,)
+        if kinds[0] not in KINDS:  # code of a hook chose it
+            what, hint = f"unknown kind {kind!r}", suggest(kind, KINDS)
+            raise UnknownComponentError(Problem("registry", what, hint=hint))
         for one in kinds:
             factory = self._find_short(one, name)
             if factory is not None:

@@ -374,7 +374,7 @@ class SweepBacklog(Backlog):
         try:
             self.settings = self.folder.read_settings()
         except ConfigError as error:
-            logger.warning("the sweep goes on as before: %s", error)
+            logger.warning("the sweep continues unchanged: %s", error)
             return
         self._is_exhausted = False
         self._sampler = self._create_sampler()

@@ -83,7 +83,7 @@ def find_space_problems(
 
 
 def _can_propose(settings: SweepSettings) -> bool:
-    """Whether a search without knowledge finds values that meet the constraints."""
+    """Whether a random search finds values that meet the constraints."""
     sampler = create_sampler(
         "grid" if settings.method == "grid" else "random",
         settings.space,

@@ -27,13 +27,13 @@ class Pruner:
     """No trial is stopped before it has this many values."""
 
     factor: int = 3
-    """asha and hyperband: one of this many trials goes on at each rung."""
+    """asha and hyperband: one of this many trials continues at each rung."""
 
     brackets: int = 3
     """hyperband: number of groups of trials, each with a later first rung than the one before."""
 
     percentile: float = 50.0
-    """percentile: the share of trials, best first, that goes on."""
+    """percentile: the share of trials, best first, that continues."""
 
     min_trials: int = 5
     """median and percentile: number of other trials needed for a comparison."""
@@ -47,7 +47,7 @@ class Pruner:
         mode: str,
         ended: EndedCurves | None = None,
     ) -> str:
-        """Why a trial with these values is stopped; empty if it goes on.
+        """Why a trial with these values is stopped; empty if it continues.
 
         Args:
             curve: Its values so far.

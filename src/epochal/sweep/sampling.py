@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 Method = Literal["grid", "random", "quasi-random", "tpe", "gp", "cma-es"]
-OPTUNA_METHODS = ("tpe", "gp", "cma-es")
 _MAX_REJECTED = 10_000
 _MAX_ASKED = 5
 """How often Optuna is asked for values that meet the constraints, before random ones are taken."""
@@ -158,7 +157,7 @@ def _root(dimensions: int) -> float:
 class OptunaSampler:
     """TPE, Gaussian process or CMA-ES of Optuna, by ask and tell in memory.
 
-    Each trial is asked with a seed of its own, so that a sweep that continues after a crash makes
+    Each trial is proposed with its own seed, so that a sweep that continues after a crash makes
     the proposals it would have made; CMA-ES continues near the best trials instead.
     """
 
@@ -200,7 +199,7 @@ class OptunaSampler:
         return samplers.TPESampler(seed=seed)
 
     def ask(self, number: int) -> Values | None:
-        """Values that look promising after what was told so far."""
+        """Values that look promising after the observations so far."""
         if self._earlier is None:
             trials = self._study.get_trials(deepcopy=False)
             self._earlier = [one for one in trials if one.values is not None]
@@ -232,7 +231,7 @@ class OptunaSampler:
         self._asked[number] = trials.Trial(self._study, added._trial_id)
 
     def _describe(self, values: Values) -> dict[str, Any] | None:
-        """The values as Optuna knows them; None if they are outside of what is searched now."""
+        """The values as Optuna stores them; None if they are outside the current space."""
         known = {one.key: one.values for one in self._space.parameters}
         params: dict[str, Any] = {}
         for key, value in values.items():
@@ -283,7 +282,7 @@ class OptunaSampler:
 
 
 def _find_position(values: Distribution | None, value: Any) -> Any:  # noqa: ANN401 - any plain value
-    """What Optuna knows a value by; None if it is not in the space."""
+    """The value as Optuna stores it; None if it is not in the space."""
     if isinstance(values, ValueChoice):
         return values.values.index(value) if value in values.values else None
     if isinstance(values, ValueRange):

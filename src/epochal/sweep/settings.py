@@ -1,4 +1,4 @@
-"""Reads the section ``sweep`` of a config, in our words or in those of a W&B sweep file."""
+"""Reads the section ``sweep`` of a config, with the keys of Epochal or of a W&B sweep file."""
 
 from __future__ import annotations
 

@@ -17,12 +17,12 @@ from epochal.errors import ConfigError, RecordError, suggest
 from epochal.experiment.config.check_file import check_config
 from epochal.experiment.config.choices import to_overrides
 from epochal.launch.jobs.frozen_job import FrozenJob, read_job
-from epochal.launch.jobs.private import make_private_dir
+from epochal.launch.jobs.private_files import make_private_dir
 from epochal.launch.pool.backlog import WaitingJob
 from epochal.records.layout.process import describe_process, is_owner_gone, utc_now
 from epochal.records.layout.sweep_folders import SWEEP_FILE, get_sweeps_dir, is_sweep_folder
 from epochal.records.mail.outbox import read_specs
-from epochal.records.mail.signature import (
+from epochal.records.mail.signing import (
     SIGNATURE,
     KeyUnusableError,
     has_signature,
@@ -113,7 +113,7 @@ class SweepFolder:
         return check_config(config, project=base.code.project)
 
     def change(self, overrides: Sequence[str]) -> SweepSettings:
-        """Change what is searched from now on, such as ``sweep.trials=40``; gives the result.
+        """Change what is searched from now on, such as ``sweep.trials=40``; returns the result.
 
         Raises:
             ConfigError: The changes are mistaken; nothing is changed then.

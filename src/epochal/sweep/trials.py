@@ -1,4 +1,4 @@
-"""The trials of a sweep, as their run records tell."""
+"""The trials of a sweep, read from the records of their runs."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class Trial:
 
 
 def read_trials(folder: SweepFolder, settings: SweepSettings) -> dict[int, Trial]:
-    """Every trial of a sweep by its number, as the records tell."""
+    """Every trial of a sweep by its number, read from the records."""
     trials: dict[int, Trial] = {}
     is_searched = any(one.key == SEED for one in settings.space.parameters)
     for job in folder.iter_jobs():
@@ -178,7 +178,7 @@ def read_trials(folder: SweepFolder, settings: SweepSettings) -> dict[int, Trial
 
 
 def rank_trials(trials: Iterable[Trial], settings: SweepSettings) -> list[Trial]:
-    """The finished trials, best first; with several objectives, those that nothing dominates."""
+    """The finished trials, best first; with several objectives, those on the Pareto front."""
     judged = [
         (one, found)
         for one in trials

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.errors import ConfigError, Problem
-from epochal.records.query.ask import locate
+from epochal.records.query.query_runs import locate
 from epochal.web.app import WebApp
 from epochal.web.checks import LOOPBACK
 from epochal.web.site.run_index import RunIndex

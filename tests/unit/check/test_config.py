@@ -152,7 +152,7 @@ def test_a_custom_runner_needs_what_its_base_needs(check_dict, write_files) -> N
     assert check_dict(task=None, model=None, optim=None, runner="user.runners.Own").ok
 
 
-def test_a_lightning_task_without_optim_is_told_of_its_experiment(check_dict) -> None:
+def test_error_for_a_lightning_task_without_optim_names_its_experiment(check_dict) -> None:
     (problem,) = check_dict(task="lightning", optim=None).problems
     assert problem.key == "optim"
     assert "or experiment: epochal.adapters.lightning.LightningExperiment" in problem.hint

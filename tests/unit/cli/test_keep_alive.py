@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from epochal.launch import install, supervisor
+from epochal.launch import start_at_boot, supervisor
 from small_project import Command, tree
 
 PROGRAM = [sys.executable, "-m", "epochal"]
@@ -97,17 +97,19 @@ def test_reboot_starts_no_finished_run_again(
 
 
 @pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> list[install.BootJob]:
+def written(monkeypatch: pytest.MonkeyPatch) -> list[start_at_boot.BootJob]:
     """The jobs to install, which are not installed."""
-    jobs: list[install.BootJob] = []
-    plan = install.Installation("crontab", "your crontab", "@reboot it", "crontab -e", "by hand")
-    monkeypatch.setattr(install, "plan_installation", lambda job: jobs.append(job) or plan)
-    monkeypatch.setattr(install, "install", lambda job, plan: jobs.append(job))
+    jobs: list[start_at_boot.BootJob] = []
+    plan = start_at_boot.Installation(
+        "crontab", "your crontab", "@reboot it", "crontab -e", "by hand"
+    )
+    monkeypatch.setattr(start_at_boot, "plan_installation", lambda job: jobs.append(job) or plan)
+    monkeypatch.setattr(start_at_boot, "install", lambda job, plan: jobs.append(job))
     return jobs
 
 
 def test_a_dry_run_shows_what_would_be_installed(
-    shop: Path, epochal: Command, written: list[install.BootJob], asked: dict[str, Any]
+    shop: Path, epochal: Command, written: list[start_at_boot.BootJob], asked: dict[str, Any]
 ) -> None:
     before = tree(shop)
     done = epochal("run", "config.yaml", "--keep-alive", "--install", "--dry-run")
@@ -117,7 +119,7 @@ def test_a_dry_run_shows_what_would_be_installed(
 
 
 def test_installed_job_continues_the_run_of_the_command(
-    shop: Path, epochal: Command, written: list[install.BootJob], asked: dict[str, Any]
+    shop: Path, epochal: Command, written: list[start_at_boot.BootJob], asked: dict[str, Any]
 ) -> None:
     done = epochal("run", "config.yaml", "--keep-alive", "--install", "--restarts", "3")
     assert done.code == 7

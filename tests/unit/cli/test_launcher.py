@@ -235,7 +235,7 @@ def test_a_seal_is_of_one_user_and_one_folder(stopped: Path, tmp_path: Path, mon
     assert not is_code_sealed(stopped)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(stopped / "run.json"))
     seal_code(copied)
-    assert not is_code_sealed(copied), "a run without a key has no seal, and goes on"
+    assert not is_code_sealed(copied), "a run without a key has no seal, and continues"
 
 
 def test_a_run_that_was_asked_to_stop_is_resumed_by_its_job(

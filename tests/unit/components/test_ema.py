@@ -151,7 +151,7 @@ def test_new_weights_start_their_average() -> None:
     assert not torch.equal(now["0.weight"], before["0.weight"])
 
 
-def test_weights_that_are_gone_are_dropped() -> None:
+def test_removed_weights_are_dropped() -> None:
     model, average = network(), Ema()
     average.start(model)
     del model[1]

@@ -35,7 +35,7 @@ from epochal.config import parse_duration
 from epochal.engine import Warmup
 from epochal.engine.interfaces.hook import Hook
 from epochal.errors import ConfigError
-from epochal.testing import TinyTask, carry_out, short_options, tiny_run
+from epochal.testing import TinyTask, execute_run, short_options, tiny_run
 
 if TYPE_CHECKING:
     from epochal.engine.interfaces.schedule import Schedule
@@ -232,7 +232,7 @@ class SetSchedule(Hook):
 def rates_of(schedule: object) -> list[float]:
     rates = Rates()
     options = short_options(for_="2ep", sanity_batches=0)
-    carry_out(tiny_run(SetSchedule(schedule), rates, options=options))
+    execute_run(tiny_run(SetSchedule(schedule), rates, options=options))
     return rates.rates
 
 
@@ -269,7 +269,7 @@ def test_schedules_of_unknown_length_fail_before_the_first_step() -> None:
     ):
         rates = Rates()
         with pytest.raises(ConfigError, match=message):
-            carry_out(tiny_run(SetSchedule(schedule), rates, task=Stream()))
+            execute_run(tiny_run(SetSchedule(schedule), rates, task=Stream()))
         assert rates.rates == []
 
 

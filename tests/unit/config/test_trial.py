@@ -32,7 +32,7 @@ def test_a_trial_sets_values_at_the_place_of_their_range(write) -> None:
         assert (node.place.line, node.place.column) == (line, column), key
 
 
-def test_provenance_tells_the_sweep_and_what_it_replaced(write) -> None:
+def test_provenance_has_the_sweep_and_the_replaced_value(write) -> None:
     config = load(write("c.yaml", TEXT), trial={"optim.lr": 0.5})
     found = collect_provenance(config.root, [])["optim.lr"]
     assert found[0]["layer"] == "sweep"

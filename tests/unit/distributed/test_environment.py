@@ -23,7 +23,7 @@ def test_place_is_read_from_torchrun_slurm_and_mpi() -> None:
         assert found == (5, 8, 1, 4), environ
 
 
-def test_meeting_point_is_named_or_follows_from_the_job() -> None:
+def test_rendezvous_address_is_set_or_follows_from_the_job() -> None:
     here = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0"}
     place = read_rank_environment(
         {**here, "SLURM_JOB_ID": "41", "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.7"}

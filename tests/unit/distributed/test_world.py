@@ -44,7 +44,7 @@ def test_run_of_one_process_knows_its_place() -> None:
     assert run.listener is None
 
 
-def test_report_of_a_failure_travels_as_text() -> None:
+def test_report_of_a_failure_survives_a_round_trip_as_text() -> None:
     try:
         raise ValueError("broken")
     except ValueError as error:

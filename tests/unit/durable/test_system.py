@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_temporary_file_lies_beside_its_target(tmp_path, monkeypatch) -> None:
+def test_temporary_file_is_in_the_folder_of_its_target(tmp_path, monkeypatch) -> None:
     renamed: list[tuple[Path, Path]] = []
 
     def replace(old: Path, new: Path) -> None:

@@ -136,7 +136,7 @@ class Witness(Hook):
         self.choices = dict(run.choices)
 
 
-class Diary(Hook):
+class EventRecorder(Hook):
     """Writes down every event, with its split or name."""
 
     def __init__(self, *events: str) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import epochal as ep
-from engine.parts import Diary, Points, Sums, adder, fit, make_run, numbers, weights
+from engine.parts import EventRecorder, Points, Sums, adder, fit, make_run, numbers, weights
 from epochal.engine import Hook, Metric, Monitor, Predict, Run, Task, Test, Train
 from epochal.engine.evaluate import check_sanity, evaluate, predict
 from epochal.engine.execute import execute
@@ -99,11 +99,11 @@ def test_a_loader_that_the_task_replaced_is_used_at_the_next_evaluation() -> Non
 
 
 def test_evaluation_events_come_in_order() -> None:
-    diary = Diary()
+    recorder = EventRecorder()
     task = Sums(val=4)
-    run = make_run(task, hooks=(diary,), parts={"monitor": Monitor.parse("-val/mae")})
+    run = make_run(task, hooks=(recorder,), parts={"monitor": Monitor.parse("-val/mae")})
     run.evaluate()
-    assert diary.entries == [
+    assert recorder.entries == [
         "eval_start val",
         "epoch_start val",
         "loop_start val",
@@ -182,24 +182,24 @@ def test_the_tasks_error_is_monitored_by_default() -> None:
 
 
 def test_a_metric_of_training_can_be_monitored() -> None:
-    diary = Diary("better_model")
+    recorder = EventRecorder("better_model")
     parts = {"monitor": Monitor.parse("-train/loss")}
-    result = fit(make_run(Sums(val=0), parts=parts, hooks=(diary,), for_="2ep"))
-    assert diary.entries
+    result = fit(make_run(Sums(val=0), parts=parts, hooks=(recorder,), for_="2ep"))
+    assert recorder.entries
     assert result.best is not None
 
 
 def test_a_monitored_metric_that_does_not_exist_is_found_before_the_first_step() -> None:
-    diary = Diary("step_end")
+    recorder = EventRecorder("step_end")
     parts = {"monitor": Monitor.parse("+val/mea")}
     with pytest.raises(TaskError) as caught:
-        fit(make_run(parts=parts, hooks=(diary,)))
+        fit(make_run(parts=parts, hooks=(recorder,)))
     assert str(caught.value) == (
         "monitor: no metric is named 'val/mea'\n"
         "  evaluating val produced: val/mae\n"
         "  did you mean 'val/mae'?"
     )
-    assert diary.entries == []
+    assert recorder.entries == []
     with pytest.raises(TaskError, match="no metric is named 'val/mea'"):
         fit(make_run(parts={"monitor": Monitor.parse("+val/mea")}, sanity_batches=0))
 
@@ -245,10 +245,10 @@ def test_the_sanity_evaluation_has_no_side_effects() -> None:
             _ = random.random(), np.random.random(), torch.rand(3)
             return super().batch_metric(out, batch)
 
-    diary, points = Diary(), Points()
+    recorder, points = EventRecorder(), Points()
     run = make_run(
         Keeping(val=40),
-        hooks=(diary,),
+        hooks=(recorder,),
         parts={"monitor": Monitor.parse("-val/mae")},
         setting={"writer": points},
     )
@@ -258,7 +258,7 @@ def test_the_sanity_evaluation_has_no_side_effects() -> None:
     with making_current(run):
         check_sanity(run)
     assert torch.equal(torch.get_rng_state(), state)
-    assert diary.entries == points.points == []
+    assert recorder.entries == points.points == []
     assert "seen" not in run.store
     assert run.latest == {}
     assert run.monitor.best is None
@@ -361,17 +361,17 @@ def test_the_sums_of_an_evaluation_are_freed_at_once(monkeypatch: pytest.MonkeyP
 
 
 def test_limit_batches_applies_to_evaluations() -> None:
-    diary = Diary("batch_end")
-    make_run(Sums(val=40), hooks=(diary,), limit_batches=2).evaluate()
-    assert diary.entries == ["batch_end val 0", "batch_end val 1"]
+    recorder = EventRecorder("batch_end")
+    make_run(Sums(val=40), hooks=(recorder,), limit_batches=2).evaluate()
+    assert recorder.entries == ["batch_end val 0", "batch_end val 1"]
 
 
 def test_limit_eval_batches_limits_evaluations_alone() -> None:
-    diary = Diary("batch_end")
+    recorder = EventRecorder("batch_end")
     options: dict[str, Any] = {"limit_eval_batches": 2, "for_": "1ep", "sanity_batches": 0}
-    result = fit(make_run(Sums(val=40), hooks=(diary,), **options))
+    result = fit(make_run(Sums(val=40), hooks=(recorder,), **options))
     assert result.steps == 5
-    assert [entry for entry in diary.entries if "val" in entry] == [
+    assert [entry for entry in recorder.entries if "val" in entry] == [
         *["batch_end val 0", "batch_end val 1"]
     ]
 
@@ -385,13 +385,13 @@ def test_a_prediction_collects_postprocessed_outputs() -> None:
     task = Predicting()
     task.predict_loader = DataLoader(numbers(6), batch_size=4)
     task.eval_needs_grad = True
-    diary = Diary()
-    run = make_run(task, hooks=(diary,))
+    recorder = EventRecorder()
+    run = make_run(task, hooks=(recorder,))
     outputs = predict(run)
     assert [len(part) for part in outputs] == [4, 2]
     assert not outputs[0].requires_grad
-    assert diary.entries[:2] == ["epoch_start predict", "loop_start predict"]
-    assert diary.entries[-2:] == ["loop_end predict", "epoch_end predict"]
+    assert recorder.entries[:2] == ["epoch_start predict", "loop_start predict"]
+    assert recorder.entries[-2:] == ["loop_end predict", "epoch_end predict"]
 
 
 def test_predictions_of_several_loaders_are_separate() -> None:
@@ -406,17 +406,17 @@ def test_a_prediction_falls_back_to_the_test_loader() -> None:
 
 
 def test_a_first_interrupt_ends_an_evaluation_after_its_batch() -> None:
-    diary = Diary("batch_end", "eval_end")
-    run = make_run(Sums(val=40), hooks=(diary,))
+    recorder = EventRecorder("batch_end", "eval_end")
+    run = make_run(Sums(val=40), hooks=(recorder,))
     run.on("batch_end", lambda run: run.stop("user_interrupt", status="interrupted"))
     result = execute(run, Test(split="val"))
     assert (result.status, result.exit_code) == ("interrupted", 130)
-    assert diary.entries == ["batch_end val 0"]
+    assert recorder.entries == ["batch_end val 0"]
 
 
 def test_an_interrupted_evaluation_is_dropped_and_training_ends() -> None:
-    diary = Diary("step_end", "eval_end", "epoch_end", "stage_end", "error", "run_end")
-    run = make_run(hooks=(diary,), eval_every="2st", eval_at_end=True)
+    recorder = EventRecorder("step_end", "eval_end", "epoch_end", "stage_end", "error", "run_end")
+    run = make_run(hooks=(recorder,), eval_every="2st", eval_at_end=True)
     run.on("on_validation_batch_end", lambda run: run.stop("user_interrupt", status="interrupted"))
     result = execute(run, Train())
     assert (result.status, result.reason, result.exit_code) == (
@@ -425,7 +425,7 @@ def test_an_interrupted_evaluation_is_dropped_and_training_ends() -> None:
         130,
     )
     assert result.exception_type is None
-    assert diary.entries == ["step_end 1", "step_end 2", "run_end"], "what is due stays due"
+    assert recorder.entries == ["step_end 1", "step_end 2", "run_end"], "what is due stays due"
 
 
 def test_a_raised_keyboard_interrupt_ends_an_evaluation_at_once() -> None:

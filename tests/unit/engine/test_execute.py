@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from engine.parts import Diary, Sums, adder, fit, make_run
+from engine.parts import EventRecorder, Sums, adder, fit, make_run
 from epochal.durable import WriteError
 from epochal.engine import Hook, Run, RunResult, Train, current_run
 from epochal.engine.execute import describe_plan, execute, result_of_error
@@ -39,16 +39,16 @@ class Broken(Hook):
 
 
 def test_events_around_a_run_come_in_order() -> None:
-    diary = Diary(*EDGES)
-    result = fit(make_run(hooks=(diary,), for_="1st"))
-    assert diary.entries == ["setup", "assembled", "run_start", "run_end", "teardown"]
+    recorder = EventRecorder(*EDGES)
+    result = fit(make_run(hooks=(recorder,), for_="1st"))
+    assert recorder.entries == ["setup", "assembled", "run_start", "run_end", "teardown"]
     assert result.status == "finished"
 
 
 def test_after_an_error_the_last_events_come_in_order() -> None:
-    diary = Diary(*EDGES)
-    result = execute(make_run(hooks=(diary, Broken("step_end")), for_="1ep"), Train())
-    assert diary.entries[3:] == ["error ValueError", "run_end", "teardown"]
+    recorder = EventRecorder(*EDGES)
+    result = execute(make_run(hooks=(recorder, Broken("step_end")), for_="1ep"), Train())
+    assert recorder.entries[3:] == ["error ValueError", "run_end", "teardown"]
     assert (result.status, result.reason, result.steps) == ("failed", "exception", 1)
     assert (result.exception_type, result.message) == ("ValueError", "broken at step_end")
     assert "raised in Broken.step_end, called at step_end" in result.traceback
@@ -63,16 +63,16 @@ def test_gradients_are_enabled_again_after_a_run() -> None:
 
 
 def test_an_error_before_the_run_started_has_no_run_end() -> None:
-    diary = Diary(*EDGES)
-    execute(make_run(hooks=(diary, Broken("setup"))), Train())
-    assert diary.entries == ["setup", "error ValueError", "teardown"]
+    recorder = EventRecorder(*EDGES)
+    execute(make_run(hooks=(recorder, Broken("setup"))), Train())
+    assert recorder.entries == ["setup", "error ValueError", "teardown"]
 
 
 def test_every_hook_is_torn_down_even_if_one_raises() -> None:
-    diary = Diary("teardown")
-    hooks = (diary, Broken("teardown"), Broken("run_end"))
+    recorder = EventRecorder("teardown")
+    hooks = (recorder, Broken("teardown"), Broken("run_end"))
     result = execute(make_run(hooks=hooks, for_="1st"), Train())
-    assert diary.entries == ["teardown"]
+    assert recorder.entries == ["teardown"]
     assert result.message == "broken at run_end"
     assert "after that: ValueError('broken at teardown')" in result.traceback
 
@@ -89,10 +89,10 @@ class Telling(Hook):
 
 
 def test_errors_can_be_raised_after_teardown() -> None:
-    diary = Diary("teardown")
+    recorder = EventRecorder("teardown")
     with pytest.raises(ValueError, match="broken at run_start"):
-        execute(make_run(hooks=(diary, Broken("run_start"))), Train(), raise_errors=True)
-    assert diary.entries == ["teardown"]
+        execute(make_run(hooks=(recorder, Broken("run_start"))), Train(), raise_errors=True)
+    assert recorder.entries == ["teardown"]
 
 
 def test_every_kind_of_error_has_its_reason_and_exit_code() -> None:
@@ -168,10 +168,10 @@ def test_a_signal_that_also_ends_workers_ends_the_run_as_the_signal_does() -> No
 
 
 def test_system_exit_is_raised_after_teardown() -> None:
-    diary = Diary("teardown")
+    recorder = EventRecorder("teardown")
     with pytest.raises(SystemExit):
-        execute(make_run(hooks=(diary, Broken("run_start", SystemExit(3)))), Train())
-    assert diary.entries == ["teardown"]
+        execute(make_run(hooks=(recorder, Broken("run_start", SystemExit(3)))), Train())
+    assert recorder.entries == ["teardown"]
 
 
 @pytest.mark.parametrize("event", ["run_end", "teardown"])
@@ -179,12 +179,12 @@ def test_system_exit_is_raised_after_teardown() -> None:
 def test_hooks_that_raise_at_the_end_do_not_stop_the_teardown(
     event: str, error: BaseException
 ) -> None:
-    diary = Diary("run_end", "teardown")
-    run = make_run(hooks=(Broken(event, error), diary, Broken(event, error)), max_time="1h")
+    recorder = EventRecorder("run_end", "teardown")
+    run = make_run(hooks=(Broken(event, error), recorder, Broken(event, error)), max_time="1h")
     run.on("run_start", lambda run: run.stop("enough"))
     with pytest.raises(type(error)):
         execute(run, Train(), raise_errors=True)
-    assert diary.entries == ["run_end", "teardown"]
+    assert recorder.entries == ["run_end", "teardown"]
     timers = [one for one in threading.enumerate() if isinstance(one, threading.Timer)]
     assert all(timer.finished.is_set() for timer in timers)
     assert not hasattr(run, "model")
@@ -207,32 +207,32 @@ def press(times: int) -> Any:
 
 def test_the_first_interrupt_stops_after_the_step(caplog: pytest.LogCaptureFixture) -> None:
     handler = signal.getsignal(signal.SIGINT)
-    diary = Diary("step_end", "epoch_end", "error", "run_end", "eval_start")
-    run = make_run(hooks=(diary,), for_="9ep", eval_every="1st", eval_at_end=True)
+    recorder = EventRecorder("step_end", "epoch_end", "error", "run_end", "eval_start")
+    run = make_run(hooks=(recorder,), for_="9ep", eval_every="1st", eval_at_end=True)
     run.on("onTrainBatchStart", press(1))
     result = fit(run)
     assert (result.status, result.reason) == ("interrupted", "user_interrupt")
     assert (result.steps, result.exit_code) == (1, 130)
-    assert diary.entries == ["run_end"], "what is due stays due"
+    assert recorder.entries == ["run_end"], "what is due stays due"
     assert "Ctrl-C again stops at once" in caplog.text
     assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_the_second_interrupt_stops_at_once() -> None:
     handler = signal.getsignal(signal.SIGINT)
-    diary = Diary("step_end", "error", "run_end")
-    run = make_run(hooks=(diary,), for_="9ep")
+    recorder = EventRecorder("step_end", "error", "run_end")
+    run = make_run(hooks=(recorder,), for_="9ep")
     run.on("onTrainBatchStart", press(2))
     result = execute(run, Train())
     assert (result.status, result.reason, result.steps) == ("interrupted", "user_interrupt", 0)
-    assert diary.entries == ["error KeyboardInterrupt", "run_end"]
+    assert recorder.entries == ["error KeyboardInterrupt", "run_end"]
     assert signal.getsignal(signal.SIGINT) is handler
 
 
 def in_fork(work: Any) -> int:
     """The exit code of a forked process that does some work."""
     child = os.fork()
-    if child == 0:  # nothing of pytest may go on in here
+    if child == 0:  # pytest must not continue in this process
         try:
             work()
         except KeyboardInterrupt:
@@ -360,16 +360,16 @@ def test_the_result_has_all_numbers() -> None:
 
 
 def test_the_plan_can_be_shown_without_running() -> None:
-    diary = Diary()
-    rows = describe_plan(make_run(hooks=(diary,), for_="3ep", max_time="1h"), Train())
+    recorder = EventRecorder()
+    rows = describe_plan(make_run(hooks=(recorder,), for_="3ep", max_time="1h"), Train())
     described = {(row.hook, row.cadence) for row in rows if row.event == "step_end"}
     assert described == {
-        ("Diary.step_end", "each"),
+        ("EventRecorder.step_end", "each"),
         ("evaluate val", "1ep"),
         ("stop: max_epochs", "once at 3ep"),
         ("stop: max_time", "once at 1h"),
     }
-    assert diary.entries == []
+    assert recorder.entries == []
 
 
 @pytest.mark.parametrize("is_failing", [False, True])

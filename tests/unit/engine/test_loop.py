@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from engine.parts import Diary, Points, Sums, adder, fit, make_run, weights
+from engine.parts import EventRecorder, Points, Sums, adder, fit, make_run, weights
 from epochal.engine import Every, Hook, Monitor, Run
 from epochal.engine.loop import take_steps
 from epochal.engine.measure.clock import Clock
@@ -17,17 +17,17 @@ from epochal.engine.measure.clock import Clock
 
 def test_epochs_are_exact_and_do_not_drift_with_few_batches_defect_10() -> None:
     for batches in (1, 2, 5, 10):
-        diary = Diary("epoch_start", "step_end")
-        diary.on = ("train",)
-        result = fit(make_run(Sums(batches * 2, batch_size=2), hooks=(diary,), for_="7ep"))
+        recorder = EventRecorder("epoch_start", "step_end")
+        recorder.on = ("train",)
+        result = fit(make_run(Sums(batches * 2, batch_size=2), hooks=(recorder,), for_="7ep"))
         assert (result.epochs, result.steps, result.reason) == (7, 7 * batches, "max_epochs")
-        assert diary.entries.count("epoch_start train") == 7
+        assert recorder.entries.count("epoch_start train") == 7
         assert result.samples == 14 * batches
 
 
 def test_training_events_come_in_order() -> None:
-    diary = Diary()
-    fit(make_run(Sums(8, val=0), hooks=(diary,), for_="2ep"))
+    recorder = EventRecorder()
+    fit(make_run(Sums(8, val=0), hooks=(recorder,), for_="2ep"))
     epoch = ["epoch_start train", "loop_start train", "{}", "loop_end train", "epoch_end train"]
 
     def steps(first: int) -> list[str]:
@@ -41,7 +41,7 @@ def test_training_events_come_in_order() -> None:
             )
         ]
 
-    assert diary.entries == [
+    assert recorder.entries == [
         *["setup", "assembled", "run_start", "stage_start main"],
         *[*epoch[:2], *steps(1), *epoch[3:]],
         *[*epoch[:2], *steps(3), *epoch[3:]],
@@ -50,10 +50,10 @@ def test_training_events_come_in_order() -> None:
 
 
 def test_evaluations_come_after_the_training_epoch() -> None:
-    diary = Diary("epoch_end", "eval_start", "eval_end", "step_end")
-    fit(make_run(Sums(8), hooks=(diary,), for_="1ep", eval_every={"val": "1ep", "test": "1st"}))
+    recorder = EventRecorder("epoch_end", "eval_start", "eval_end", "step_end")
+    fit(make_run(Sums(8), hooks=(recorder,), for_="1ep", eval_every={"val": "1ep", "test": "1st"}))
     evaluation = ["eval_start test", "epoch_end test", "eval_end test"]
-    assert diary.entries == [
+    assert recorder.entries == [
         *["step_end 1", *evaluation, "step_end 2", *evaluation],
         *["epoch_end train", "eval_start val", "epoch_end val", "eval_end val"],
     ]
@@ -103,12 +103,12 @@ def test_without_hooks_only_the_end_is_due() -> None:
 
 
 def test_an_epoch_that_is_stopped_ends_but_does_not_count() -> None:
-    diary = Diary("loop_end", "epoch_end", "stage_end", "eval_start")
-    result = fit(make_run(hooks=(diary,), for_="7st", eval_every="1ep"))
+    recorder = EventRecorder("loop_end", "epoch_end", "stage_end", "eval_start")
+    result = fit(make_run(hooks=(recorder,), for_="7st", eval_every="1ep"))
     assert (result.steps, result.epochs) == (7, 1)
-    assert diary.entries.count("epoch_end train") == 2
-    assert diary.entries.count("eval_start val") == 1
-    assert diary.entries[-1] == "stage_end main"
+    assert recorder.entries.count("epoch_end train") == 2
+    assert recorder.entries.count("eval_start val") == 1
+    assert recorder.entries[-1] == "stage_end main"
     completed = fit(make_run(for_="10st"))
     assert (completed.epochs, completed.reason) == (2, "max_steps")
 
@@ -147,15 +147,15 @@ def test_a_hook_stops_the_run_after_its_step() -> None:
 @pytest.mark.parametrize("event", ["epoch_start", "loop_start"])
 @pytest.mark.parametrize("epoch", [0, 1])
 def test_a_stop_before_the_first_step_of_an_epoch_takes_no_step(event: str, epoch: int) -> None:
-    diary = Diary("epoch_end", "better_model")
+    recorder = EventRecorder("epoch_end", "better_model")
     run = make_run(
-        hooks=(diary,), eval_every=0, for_="3ep", parts={"monitor": Monitor.parse("-train/loss")}
+        hooks=(recorder,), eval_every=0, for_="3ep", parts={"monitor": Monitor.parse("-train/loss")}
     )
     run.on(event, lambda run: run.stop("enough") if run.epoch == epoch else None)
     result = fit(run)
     assert (result.status, result.reason) == ("stopped", "enough")
     assert (result.steps, result.epochs) == (5 * epoch, epoch)
-    assert diary.entries == ["better_model", "epoch_end train"] * epoch + ["epoch_end train"]
+    assert recorder.entries == ["better_model", "epoch_end train"] * epoch + ["epoch_end train"]
 
 
 def test_modules_keep_the_mode_that_is_set_at_run_start() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from engine.parts import Diary, Sums, adder, fit, make_run
+from engine.parts import EventRecorder, Sums, adder, fit, make_run
 from epochal.engine import Hook, Run
 from epochal.engine.interfaces.run import ResumePoint
 from epochal.engine.resume import is_inside_epoch
@@ -44,22 +44,25 @@ def test_events_of_a_run_that_resumes_inside_an_epoch(tmp_path: Path) -> None:
     state = follow(build).states[0]
     point = point_of(state, tmp_path)
     assert is_inside_epoch(point)
-    diary, listening = Diary("run_start", "epoch_start", "step_end", "eval_start"), Listening()
-    run = build({"resume": point}, diary, listening, eval_at_start=True)
+    recorder, listening = (
+        EventRecorder("run_start", "epoch_start", "step_end", "eval_start"),
+        Listening(),
+    )
+    run = build({"resume": point}, recorder, listening, eval_at_start=True)
     fit(run)
     assert listening.heard == [("run_start", 1, 0), (tmp_path, 1, 4)]
-    assert diary.entries[:4] == ["run_start", "epoch_start train", "step_end 2", "step_end 3"]
-    assert diary.entries[4:6] == ["epoch_start val", "eval_start val"][::-1]
+    assert recorder.entries[:4] == ["run_start", "epoch_start train", "step_end 2", "step_end 3"]
+    assert recorder.entries[4:6] == ["epoch_start val", "eval_start val"][::-1]
 
 
 def test_a_run_that_resumes_between_epochs_starts_the_next_one(tmp_path: Path) -> None:
     states = follow(build).states
     state = next(one for one in states if not one["data"]["is_in_epoch"])
     assert (state["data"]["step"], state["data"]["epoch"]) == (3, 1)
-    diary = Diary("epoch_start", "step_end")
-    diary.on = ("train",)
-    fit(build({"resume": point_of(state, tmp_path)}, diary))
-    assert diary.entries == ["epoch_start train", "step_end 4", "step_end 5", "step_end 6"]
+    recorder = EventRecorder("epoch_start", "step_end")
+    recorder.on = ("train",)
+    fit(build({"resume": point_of(state, tmp_path)}, recorder))
+    assert recorder.entries == ["epoch_start train", "step_end 4", "step_end 5", "step_end 6"]
 
 
 def test_a_resumed_run_that_had_reached_its_end_takes_no_step(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 FIRST_EPOCH = tuple((0, index) for index in range(12))
 
 
-class Diary(Notes):
+class EventRecorder(Notes):
     """Keeps events too, and what counts after going back."""
 
     def __init__(self) -> None:
@@ -64,18 +64,18 @@ def rolling(
     *hooks: Hook,
     checkpoint: dict[str, Any] | None = None,
     **options: Any,
-) -> tuple[EngineRun, Diary]:
-    model, diary = adder(), Diary()
+) -> tuple[EngineRun, EventRecorder]:
+    model, recorder = adder(), EventRecorder()
     parts = {"optimizer": torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, fused=True)}
     choices = {"every": "4st", "keep_last": None, "name": "step-{step}", **(checkpoint or {})}
     saving = Checkpointing(CheckpointOptions(**choices))
     given = {
         "for_": "2ep",
-        "setting": {"writer": diary, "checkpoint_dir": folder},
+        "setting": {"writer": recorder, "checkpoint_dir": folder},
         "engine": {"on_nonfinite": "rollback"},
         "parts": parts | options.pop("parts", {}),
     }
-    return make_run(task, model, hooks=(saving, *hooks), **(given | options)), diary
+    return make_run(task, model, hooks=(saving, *hooks), **(given | options)), recorder
 
 
 def saved(folder: Path) -> list[tuple[int, int]]:
@@ -85,12 +85,12 @@ def saved(folder: Path) -> list[tuple[int, int]]:
 def test_a_run_rolls_back_to_the_newest_state_and_skips_the_batches_since(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run, diary = rolling(Poisoned((0, 6)), tmp_path)
+    run, recorder = rolling(Poisoned((0, 6)), tmp_path)
     result = fit(run)
     assert (result.status, result.reason) == ("finished", "max_epochs")
     # Of 24 batches three were left out, and of these the last one was bad.
     assert (result.steps, result.epochs, result.samples) == (21, 2, 84)
-    assert diary.of("rollback") == [
+    assert recorder.of("rollback") == [
         {
             "kind": "rollback",
             "checkpoint": "step-4",
@@ -99,8 +99,8 @@ def test_a_run_rolls_back_to_the_newest_state_and_skips_the_batches_since(
             "left_out": {"from": {"epoch": 1, "batch": 4}, "to": {"epoch": 1, "batch": 6}},
         }
     ]
-    assert diary.attempts == [
-        {"checkpoint": "step-4", "origin": 0, "step": 4, "points": diary.attempts[0]["points"]}
+    assert recorder.attempts == [
+        {"checkpoint": "step-4", "origin": 0, "step": 4, "points": recorder.attempts[0]["points"]}
     ]
     assert saved(tmp_path) == [(0, 0), (0, 4), (1, 8), (1, 12), (1, 16), (1, 20), (1, 21)]
     assert (
@@ -128,12 +128,12 @@ def test_steps_after_a_rollback_equal_a_run_without_the_batches(tmp_path: Path) 
 
 
 def test_the_fourth_rollback_ends_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    run, diary = rolling(Poisoned(*FIRST_EPOCH[4:]), tmp_path)
+    run, recorder = rolling(Poisoned(*FIRST_EPOCH[4:]), tmp_path)
     model, at_four = run.model, []
     run.on("step_end", lambda run: at_four.append(weights(run.model)) if run.step == 4 else None)
     result = fit(run)
     assert (result.status, result.reason) == ("diverged", "diverged")
-    assert [one["to"] for one in diary.of("rollback")] == [4, 4, 4]
+    assert [one["to"] for one in recorder.of("rollback")] == [4, 4, 4]
     assert torch.equal(weights(model), at_four[0])
     assert result.message == (
         "the gradient of step 5 is not finite, and the run rolled back 3 times already; "
@@ -168,9 +168,9 @@ def test_a_state_with_nonfinite_weights_is_never_saved(
                 with torch.no_grad():
                     next(run.model.parameters()).fill_(float("nan"))
 
-    run, diary = rolling(Poisoned(), tmp_path, Breaking())
+    run, recorder = rolling(Poisoned(), tmp_path, Breaking())
     assert fit(run).status == "finished"
-    assert [(one["step"], one["to"]) for one in diary.of("rollback")] == [(9, 4)]
+    assert [(one["step"], one["to"]) for one in recorder.of("rollback")] == [(9, 4)]
     assert "step 8 is not saved: its weights are not finite" in caplog.text
 
 
@@ -207,23 +207,23 @@ def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(
                 if file.exists():
                     file.write_bytes(file.read_bytes()[:-1])
 
-    run, diary = rolling(Poisoned((0, 6)), tmp_path, Damaging())
+    run, recorder = rolling(Poisoned((0, 6)), tmp_path, Damaging())
     assert fit(run).status == "finished"
-    assert [one["to"] for one in diary.of("rollback")] == [0]
+    assert [one["to"] for one in recorder.of("rollback")] == [0]
     assert (tmp_path / f"step-4{DAMAGED_SUFFIX}").is_dir()
     assert "renamed to step-4.damaged" in caplog.text
 
 
 def test_a_state_may_be_epochs_away(tmp_path: Path) -> None:
     epochs: list[tuple[int, int]] = []
-    run, diary = rolling(Poisoned((2, 3)), tmp_path, checkpoint={"every": "15st"}, for_="4ep")
+    run, recorder = rolling(Poisoned((2, 3)), tmp_path, checkpoint={"every": "15st"}, for_="4ep")
     run.on("epoch_start", lambda run: epochs.append((run.epoch, run.step)))
     result = fit(run)
-    assert diary.of("rollback")[0]["left_out"] == {
+    assert recorder.of("rollback")[0]["left_out"] == {
         "from": {"epoch": 2, "batch": 3},
         "to": {"epoch": 3, "batch": 3},
     }
-    # Epoch 2 is never finished: the run goes on in epoch 3.
+    # Epoch 2 is never finished: the run continues in epoch 3.
     assert epochs == [(0, 0), (1, 12), (2, 24), (2, 15), (3, 23)]
     assert (result.epochs, result.steps) == (4, 15 + 8 + 12)
 
@@ -255,10 +255,10 @@ def test_nonfinite_values_never_reach_weights_or_checkpoints(
 
     spoilt: list[bool] = []
     task = Spoiling()
-    run, diary = rolling(task, tmp_path, engine={"on_nonfinite": action}, for_="1ep")
+    run, recorder = rolling(task, tmp_path, engine={"on_nonfinite": action}, for_="1ep")
     model = run.model
     result = fit(run)
-    assert diary.of("nonfinite")[0]["step"] == 7
+    assert recorder.of("nonfinite")[0]["step"] == 7
     if where != "weights" or action == "rollback":
         assert weights(model).isfinite().all()
     is_lost = action == "stop" or (action == "skip" and where == "weights")
@@ -282,27 +282,27 @@ class Stopping(Hook):
 
 
 def test_a_stop_after_the_bad_step_is_undone(tmp_path: Path) -> None:
-    run, diary = rolling(Poisoned((0, 6)), tmp_path, Stopping("stopped"))
-    assert (fit(run).reason, len(diary.attempts)) == ("max_epochs", 1)
+    run, recorder = rolling(Poisoned((0, 6)), tmp_path, Stopping("stopped"))
+    assert (fit(run).reason, len(recorder.attempts)) == ("max_epochs", 1)
 
 
 def test_an_interrupt_prevents_a_rollback(tmp_path: Path) -> None:
-    run, diary = rolling(Poisoned((0, 6)), tmp_path, Stopping("interrupted"))
+    run, recorder = rolling(Poisoned((0, 6)), tmp_path, Stopping("interrupted"))
     result = fit(run)
-    assert (result.status, result.reason, diary.attempts) == ("interrupted", "enough", [])
+    assert (result.status, result.reason, recorder.attempts) == ("interrupted", "enough", [])
     assert saved(tmp_path)[-1] == (0, 4)
 
 
 def test_a_signal_during_a_rollback_ends_the_run(tmp_path: Path) -> None:
-    run, diary = rolling(Poisoned((0, 6)), tmp_path)
-    go_back = diary.go_back
+    run, recorder = rolling(Poisoned((0, 6)), tmp_path)
+    go_back = recorder.go_back
 
     def preempted(**facts: Any) -> int:
         run.stop("preempted", status="preempted")
         run.request_save("preempted")
         return go_back(**facts)
 
-    diary.go_back = preempted  # type: ignore[method-assign]
+    recorder.go_back = preempted  # type: ignore[method-assign]
     result = fit(run)
     assert (result.status, result.steps) == ("preempted", 4)
     newest = find_checkpoints(tmp_path)[-1]
@@ -378,11 +378,11 @@ def test_checkpoints_of_abandoned_attempts_are_not_used(tmp_path: Path) -> None:
     state, _ = read_checkpoint(four.path)
     point = rollback.ResumePoint(state=state, manifest=four, path=four.path)
     setting = {"checkpoint_dir": tmp_path, "resume": point, "facts": {"attempt": 1}}
-    diary = Diary()
-    again, _ = rolling(Poisoned((0, 9)), tmp_path, setting=setting | {"writer": diary})
+    recorder = EventRecorder()
+    again, _ = rolling(Poisoned((0, 9)), tmp_path, setting=setting | {"writer": recorder})
     again.events.add_hook(_Without(8))
     fit(again)
-    assert diary.of("rollback")[0]["to"] == 4
+    assert recorder.of("rollback")[0]["to"] == 4
 
 
 class _Without(Hook):
@@ -470,22 +470,22 @@ def test_a_run_rolls_back_only_within_its_stage(tmp_path: Path) -> None:
         Stage(name="first", length=parse_duration("6st")),
         Stage(name="second", length=parse_duration("10st"), optim={"lr": 0.01}),
     )
-    run, diary = rolling(Poisoned((0, 6)), tmp_path, parts={"stages": stages})
+    run, recorder = rolling(Poisoned((0, 6)), tmp_path, parts={"stages": stages})
     rates: list[float] = []
     run.on("step_end", lambda run: rates.append(run.learning_rates["lr"]))
     assert fit(run).status == "finished"
     # The stage begins after step 6, and its very first step is bad.
-    assert [(one["step"], one["to"]) for one in diary.of("rollback")] == [(7, 6)]
+    assert [(one["step"], one["to"]) for one in recorder.of("rollback")] == [(7, 6)]
     assert rates[:6] == [0.05] * 6
     assert set(rates[6:]) == {0.01}
 
 
 def test_changes_of_hooks_during_a_rollback_do_not_count(tmp_path: Path) -> None:
-    run, diary = rolling(Poisoned((0, 6)), tmp_path, for_="1ep")
+    run, recorder = rolling(Poisoned((0, 6)), tmp_path, for_="1ep")
     clips = iter([1.0, 0.001])
     found: list[object] = []
     run.on("epoch_start", lambda run: run.change_optim(clip=next(clips)))
     run.on("step_end", lambda run: found.append(run.options.optim.clip))
     fit(run)
-    assert len(diary.of("rollback")) == 1
+    assert len(recorder.of("rollback")) == 1
     assert set(found) == {1.0}

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from engine.parts import Diary, Sums, adder, make_run, numbers, weights
+from engine.parts import EventRecorder, Sums, adder, make_run, numbers, weights
 from epochal.engine import Monitor, Predict, Run, Runner, Test, Train
 from epochal.engine.execute import execute
 from epochal.engine.step.task_calls import TaskCalls
@@ -142,17 +142,17 @@ def test_a_monitor_or_target_that_is_never_measured_is_warned_of(
 
 
 def test_validation_is_skipped_without_a_loader() -> None:
-    diary = Diary("eval_start")
-    run_with(Train(), make_run(Sums(val=0), hooks=(diary,), for_="2ep", eval_at_end=True))
-    assert diary.entries == []
+    recorder = EventRecorder("eval_start")
+    run_with(Train(), make_run(Sums(val=0), hooks=(recorder,), for_="2ep", eval_at_end=True))
+    assert recorder.entries == []
 
 
 def test_training_without_a_training_loader_is_refused_before_the_first_event_of_the_run() -> None:
-    task, diary = Sums(), Diary("run_start")
+    task, recorder = Sums(), EventRecorder("run_start")
     task.train_loader = None
     with pytest.raises(DataError, match="train_loader: the task has none"):
-        run_with(Train(), make_run(task, hooks=(diary,)))
-    assert diary.entries == []
+        run_with(Train(), make_run(task, hooks=(recorder,)))
+    assert recorder.entries == []
 
 
 class Alone(Train):
@@ -187,10 +187,10 @@ def test_the_usual_step_always_needs_an_optimizer() -> None:
 
 
 def test_hooks_act_only_under_the_runners_that_they_name() -> None:
-    class Training(Diary):
+    class Training(EventRecorder):
         runners = ("train",)
 
-    class Evaluating(Diary):
+    class Evaluating(EventRecorder):
         runners = ("test", "predict")
 
     class Restore(Train):
@@ -204,7 +204,7 @@ def test_hooks_act_only_under_the_runners_that_they_name() -> None:
         (Predict(), (False, True, True)),
         (Restore(), (False, True, True)),
     ):
-        hooks = (Training(), Evaluating(), Diary())
+        hooks = (Training(), Evaluating(), EventRecorder())
         execute(make_run(task, hooks=hooks, for_="1st"), runner, raise_errors=True)
         assert tuple(bool(hook.entries) for hook in hooks) == acting, runner
         assert hooks[2].entries[-1] == "teardown"

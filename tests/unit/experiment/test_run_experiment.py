@@ -10,6 +10,7 @@ import torch
 
 import epochal as ep
 from epochal.errors import ConfigError, TaskError
+from epochal.hooks.early_stopping import EarlyStopping
 from looking import look
 from small_project import run_folders, tree
 
@@ -83,6 +84,19 @@ def test_hooks_can_read_the_folders_of_the_record(shop: Path) -> None:
     assert checkpoints.is_dir()
     assert checkpoints.parent == folder
     assert look(find) == (None, None)
+
+
+def test_hooks_can_read_registry_device_and_console(shop: Path) -> None:
+    def find(run: ep.Run) -> tuple[object, dict[str, object], object]:
+        registry = run.registry
+        hook = registry.load(registry.find("hook", "EarlyStopping"))
+        return hook, run.device_facts, run.console
+
+    found, facts, console = look(find)
+    assert found is EarlyStopping
+    assert facts["type"] == "cpu"
+    assert facts["precision"] == "fp32"
+    assert console is not None
 
 
 def test_facts_of_the_run_are_recorded(shop: Path) -> None:

@@ -32,7 +32,7 @@ from epochal.hooks.banner import (
     evaluated_splits,
 )
 from epochal.records.folder.checkpoint_manifests import CheckpointManifest
-from epochal.testing import TinyModel, TinyTask, carry_out, short_options, tiny_run
+from epochal.testing import TinyModel, TinyTask, execute_run, short_options, tiny_run
 
 CONFIG = {
     "tag": "tiny",
@@ -49,7 +49,7 @@ def announce(
 ) -> list[logging.LogRecord]:
     run = tiny_run(banner, setting=Environment(**setting), options=short_options(for_="1st"))
     with caplog.at_level(logging.INFO, logger="epochal.hooks.banner"):
-        carry_out(run)
+        execute_run(run)
     return [record for record in caplog.records if record.name == "epochal.hooks.banner"]
 
 
@@ -250,7 +250,7 @@ def test_a_resumed_run_shows_its_checkpoint_and_changes(
             self.state = deserialize_state(taken.plain, taken.tensors)
 
     taking = Taking()
-    carry_out(tiny_run(taking, options=short_options(for_="3st")))
+    execute_run(tiny_run(taking, options=short_options(for_="3st")))
     point = ResumePoint(
         state=taking.state,
         manifest=CheckpointManifest(path=tmp_path / "tiny-3", files={}, step=3),
@@ -262,7 +262,7 @@ def test_a_resumed_run_shows_its_checkpoint_and_changes(
         options=short_options(for_="4st"),
     )
     with caplog.at_level(logging.INFO, logger="epochal.hooks.banner"):
-        carry_out(run)
+        execute_run(run)
     lines = [one.getMessage() for one in caplog.records if one.name == "epochal.hooks.banner"]
     assert "resumed: from tiny-3: step 3, epoch 0" in lines
     assert "changed: train.for: 1 -> 2" in lines

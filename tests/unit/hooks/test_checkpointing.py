@@ -14,7 +14,7 @@ from epochal.engine.interfaces.run import ResumePoint
 from epochal.errors import CheckpointError
 from epochal.hooks.checkpointing import Checkpointing
 from epochal.records.folder.checkpoint_manifests import find_checkpoints, find_newest_checkpoint
-from epochal.testing import HookConformance, TinyTask, carry_out, short_options, tiny_run
+from epochal.testing import HookConformance, TinyTask, execute_run, short_options, tiny_run
 from resume import Notes
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def train(folder: Path | None, *hooks: object, resume: Any = None, **options: An
         options=short_options(**options),
         setting=Environment(**facts),
     )
-    return carry_out(run)
+    return execute_run(run)
 
 
 def names_in(folder: Path) -> list[str]:
@@ -206,7 +206,7 @@ def going_back(folder: Path | None, checkpoint: dict[str, Any] | None = None) ->
         options=Options(train=train_options, engine=engine),
         setting=Environment(writer=Notes(), tag="tiny", checkpoint_dir=folder),
     )
-    carry_out(run)
+    execute_run(run)
 
 
 def test_a_run_with_rollback_is_saved_before_its_first_step(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from epochal.engine import Hook
 from epochal.errors import ConfigError, TaskError
 from epochal.hooks.early_stopping import EarlyStopping
-from epochal.testing import TinyTask, carry_out, short_options, tiny_run
+from epochal.testing import TinyTask, execute_run, short_options, tiny_run
 
 if TYPE_CHECKING:
     from epochal.engine import Monitor, Run
@@ -55,7 +55,7 @@ def stop_after(
     length = f"{len(scores)}ep"
     options = {"for_": length, "sanity_batches": 0} | options
     run = tiny_run(*hooks, task=Scripted(scores), monitor=monitor, options=short_options(**options))
-    return carry_out(run)
+    return execute_run(run)
 
 
 def test_stops_after_patience_evaluations_without_a_better_value() -> None:
@@ -133,7 +133,7 @@ def test_post_metric_to_err_of_a_task_is_a_monitor() -> None:
     options = short_options(for_="4ep", sanity_batches=0)
     task = Err([0.5, 0.4, 0.9, 0.9])
     run = tiny_run(EarlyStopping(patience=1), task=task, monitor=None, options=options)
-    assert carry_out(run).epochs == 2
+    assert execute_run(run).epochs == 2
 
 
 def test_one_object_starts_over_in_each_run() -> None:

@@ -18,7 +18,7 @@ from epochal.engine.run.engine_run import Environment
 from epochal.engine.runner import Test as Evaluate
 from epochal.engine.runner import Train
 from epochal.hooks.safetensors_export import FinalWeights
-from epochal.testing import SabotageError, TinyModel, short_options, tiny_run
+from epochal.testing import InjectedError, TinyModel, short_options, tiny_run
 
 if TYPE_CHECKING:
     import pytest
@@ -91,7 +91,7 @@ def test_a_stopped_run_keeps_its_weights(tmp_path: Path) -> None:
 def test_a_failed_run_keeps_no_weights(tmp_path: Path) -> None:
     class Broken(Hook):
         def step_end(self, run: EngineRun) -> None:
-            raise SabotageError("on purpose")
+            raise InjectedError("on purpose")
 
     train(tmp_path, Broken())
     assert not (tmp_path / FINAL_WEIGHTS_FILE).exists()
@@ -115,7 +115,7 @@ def test_an_interrupted_run_keeps_its_weights_unless_it_took_no_step(
 
 def test_a_failure_does_not_affect_the_next_run_of_the_same_object(tmp_path: Path) -> None:
     keeper = FinalWeights()
-    keeper.error(tiny_run(), SabotageError("on purpose"))
+    keeper.error(tiny_run(), InjectedError("on purpose"))
     setting = Environment(checkpoint_dir=tmp_path)
     execute(tiny_run(keeper, setting=setting, options=short_options(for_="1ep")), Train())
     assert (tmp_path / FINAL_WEIGHTS_FILE).exists()

@@ -16,7 +16,7 @@ from epochal.engine.loss.loss import Loss, LossTerm
 from epochal.engine.parts import Parts
 from epochal.errors import ConfigError, TaskError
 from epochal.hooks.mixing import BatchMixer, CutMix, Mixup
-from epochal.testing import TinyModel, TinyTask, carry_out, short_options, tiny_run
+from epochal.testing import TinyModel, TinyTask, execute_run, short_options, tiny_run
 
 IMAGES = torch.arange(16.0).reshape(4, 1, 2, 2)
 LABELS = torch.tensor([0, 1, 2, 0])
@@ -142,7 +142,7 @@ class Watching(TinyTask):
 
 def test_losses_see_probabilities_metrics_see_classes_and_evaluation_is_unchanged() -> None:
     task = Watching()
-    carry_out(tiny_run(Mixup(alpha=1.0), task=task))
+    execute_run(tiny_run(Mixup(alpha=1.0), task=task))
     assert all(one.is_floating_point() and one.shape[1] == 3 for one in task.seen["loss"])
     assert all(not one.is_floating_point() for one in task.seen["metric"] + task.seen["val"])
     assert not any(name in vars(task) for name in ("pre_batch_forward", "batch_metric"))
@@ -150,7 +150,7 @@ def test_losses_see_probabilities_metrics_see_classes_and_evaluation_is_unchange
 
 def test_an_unknown_number_of_classes_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"Mixup.classes: the number of classes is unknown"):
-        carry_out(tiny_run(Mixup()))
+        execute_run(tiny_run(Mixup()))
 
 
 def test_inputs_are_mixed_with_the_previous_sample() -> None:
@@ -182,7 +182,7 @@ def test_training_equals_a_hand_written_loop() -> None:
     run = create_run(parts, options)
     state: list[Tensor] = []
     run.on("run_start", lambda run: state.append(torch.get_rng_state()))
-    carry_out(run)
+    execute_run(run)
     torch.set_rng_state(state[0])
     alpha = torch.full((), 0.5)
     beta = torch.distributions.Beta(alpha, alpha)
@@ -214,7 +214,7 @@ def test_a_loss_of_the_config_works(smoothing: float) -> None:
         hooks=(Mixup(classes=3),),
         loss=loss,
     )
-    result = carry_out(create_run(parts, Options()))
+    result = execute_run(create_run(parts, Options()))
     assert result.ok
     assert result.metrics["train/epoch/loss"] > 0
 
@@ -276,5 +276,5 @@ def test_a_run_trains_and_the_methods_of_the_task_are_restored() -> None:
         optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
         hooks=(CutMix(classes=3), CutMix(classes=3, prob=0.5)),
     )
-    assert carry_out(create_run(parts, short_options())).ok
+    assert execute_run(create_run(parts, short_options())).ok
     assert "pre_batch_forward" not in vars(task)

@@ -14,7 +14,14 @@ from epochal.errors import TaskError
 from epochal.hooks.probe import Probe
 from epochal.records.folder.media import read_media
 from epochal.records.metrics.points import read_metric_points
-from epochal.testing import HookConformance, TinyModel, TinyTask, carry_out, short_options, tiny_run
+from epochal.testing import (
+    HookConformance,
+    TinyModel,
+    TinyTask,
+    execute_run,
+    short_options,
+    tiny_run,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,7 +75,7 @@ def make_run(tmp_path: Path, hook: Probe, task: object = None, model: nn.Module 
 
 
 def test_values_of_every_kind_are_recorded_in_the_chosen_steps(tmp_path: Path) -> None:
-    carry_out(make_run(tmp_path, Probe(every="2st"), Probing()))
+    execute_run(make_run(tmp_path, Probe(every="2st"), Probing()))
     found = {(one.name, one.kind): one for one in read_media(tmp_path)}
     steps = {one.step for one in read_media(tmp_path)}
     assert steps == {1, 3, 5}
@@ -91,7 +98,7 @@ def test_values_of_every_kind_are_recorded_in_the_chosen_steps(tmp_path: Path) -
 
 def test_weights_gradients_and_outputs_are_found_by_pattern(tmp_path: Path) -> None:
     probe = Probe(every="4st", watch=["*.weight"], modules=["linear"])
-    carry_out(make_run(tmp_path, probe, model=Spoken()))
+    execute_run(make_run(tmp_path, probe, model=Spoken()))
     names = {(one.name, one.step) for one in read_media(tmp_path)}
     expected = {"weights/linear.weight", "gradients/linear.weight", "outputs/linear", "inputs"}
     assert {name for name, step in names if step == 5} == {f"train/probe/{n}" for n in expected}
@@ -104,7 +111,7 @@ def test_weights_gradients_and_outputs_are_found_by_pattern(tmp_path: Path) -> N
 def test_unknown_patterns_and_kinds_are_refused(tmp_path: Path) -> None:
     for probe in (Probe(watch=["linea.*"]), Probe(modules=["encoder"])):
         with pytest.raises(TaskError, match=r"Probe\.\w+: nothing is called"):
-            carry_out(make_run(tmp_path, probe))
+            execute_run(make_run(tmp_path, probe))
 
     class Wrong(TinyTask):
         def batch_forward(self, model, batch):
@@ -112,7 +119,7 @@ def test_unknown_patterns_and_kinds_are_refused(tmp_path: Path) -> None:
             return super().batch_forward(model, batch)
 
     with pytest.raises(TaskError, match="unknown kind 'scaler' of 'x'\n  did you mean 'scalar'"):
-        carry_out(make_run(tmp_path, Probe(), Wrong()))
+        execute_run(make_run(tmp_path, Probe(), Wrong()))
 
 
 def test_probes_are_ignored_outside_of_chosen_steps_and_runs(tmp_path: Path) -> None:
@@ -124,11 +131,11 @@ def test_probes_are_ignored_outside_of_chosen_steps_and_runs(tmp_path: Path) -> 
             return super().batch_forward(model, batch)
 
     ep.probe("without a run", 1.0)
-    carry_out(tiny_run(task=Looking()))
+    execute_run(tiny_run(task=Looking()))
     assert all(seen)
     seen.clear()
     run = make_run(tmp_path, Probe(every="3st"), Looking())
-    carry_out(run)
+    execute_run(run)
     assert run.probe is ignore_probe
     assert seen.count(False) < len(seen) / 2
 

@@ -19,7 +19,7 @@ from epochal.engine.run.engine_run import Environment
 from epochal.engine.runner import Train
 from epochal.errors import ConfigError
 from epochal.hooks.profiler import Operator, Profile, Profiler, operator_lines, summarise
-from epochal.testing import SabotageError, TinyModel, short_options, tiny_run
+from epochal.testing import InjectedError, TinyModel, short_options, tiny_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,10 +93,10 @@ def test_a_failed_run_writes_the_recorded_steps(tmp_path: Path) -> None:
     class Broken(Hook):
         def step_end(self, run: Run) -> None:
             if run.step == 4:
-                raise SabotageError("on purpose")
+                raise InjectedError("on purpose")
 
     result = train(Profiler(wait=1, warmup=1, steps=10), Broken(), dir=tmp_path)
-    assert result.exception_type == "SabotageError"
+    assert result.exception_type == "InjectedError"
     assert marks(tmp_path)[:2] == ["ProfilerStep#2", "ProfilerStep#3"]
 
 

@@ -25,11 +25,11 @@ from epochal.records.folder.folder import RecordOptions, create_run_folder
 from epochal.records.folder.writer import NullWriter, RunWriter
 from epochal.records.metrics.points import read_series
 from epochal.testing import (
-    Ledger,
-    SabotageError,
+    InjectedError,
+    MemoryRecord,
     TinyModel,
     TinyTask,
-    carry_out,
+    execute_run,
     short_options,
     tiny_run,
 )
@@ -56,34 +56,34 @@ class Counting(TinyTask):
 
 def record(
     hook: Hook, *others: Hook, log: LogOptions | None = None, **options: Any
-) -> tuple[Ledger, EngineRun]:
-    ledger = Ledger()
+) -> tuple[MemoryRecord, EngineRun]:
+    memory_record = MemoryRecord()
     run = tiny_run(
         hook,
         *others,
         task=Counting(),
         monitor=None,
         options=short_options(log=log, **({"sanity_batches": 0, "eval_every": 0} | options)),
-        setting=Environment(writer=ledger, tag="tiny", seed=7),
+        setting=Environment(writer=memory_record, tag="tiny", seed=7),
     )
-    carry_out(run)
-    return ledger, run
+    execute_run(run)
+    return memory_record, run
 
 
 def test_points_are_means_since_the_last_point() -> None:
-    ledger, _ = record(Recording(every="2st"), for_="6st")
-    assert ledger.series("train/number") == {2: 1.5, 4: 3.5, 6: 5.5}
+    memory_record, _ = record(Recording(every="2st"), for_="6st")
+    assert memory_record.series("train/number") == {2: 1.5, 4: 3.5, 6: 5.5}
 
 
 def test_the_last_steps_are_recorded_without_a_full_period() -> None:
-    ledger, _ = record(Recording(every="4st"), for_="5st")
-    assert ledger.series("train/number") == {4: 2.5, 5: 5.0}
+    memory_record, _ = record(Recording(every="4st"), for_="5st")
+    assert memory_record.series("train/number") == {4: 2.5, 5: 5.0}
 
 
 def test_learning_rates_are_recorded_with_the_losses() -> None:
-    ledger, _ = record(Recording(every="3st"), for_="6st")
-    assert ledger.series("lr") == {3: 0.1, 6: 0.1}
-    assert set(ledger.series("train/loss")) == {3, 6}
+    memory_record, _ = record(Recording(every="3st"), for_="6st")
+    assert memory_record.series("lr") == {3: 0.1, 6: 0.1}
+    assert set(memory_record.series("train/loss")) == {3, 6}
 
 
 def test_the_recorded_rate_of_a_step_is_that_of_its_update() -> None:
@@ -112,7 +112,7 @@ def test_the_recorded_rate_of_a_step_is_that_of_its_update() -> None:
             watching.priority = LOG_PRIORITY - 1
             model = TinyModel()
             optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-            ledger = Ledger()
+            memory_record = MemoryRecord()
             parts = Parts(
                 task=TinyTask(num_samples=12),
                 model=model,
@@ -121,8 +121,8 @@ def test_the_recorded_rate_of_a_step_is_that_of_its_update() -> None:
                 hooks=(Recording(every=every), watching),
             )
             options = short_options(for_="9st", eval_every="1st", sanity_batches=0)
-            carry_out(create_run(parts, options, Environment(writer=ledger)))
-            recorded = ledger.series("lr")
+            execute_run(create_run(parts, options, Environment(writer=memory_record)))
+            recorded = memory_record.series("lr")
             assert len(set(recorded.values())) > 1, (every, kind)
             wanted = {step: watching.used[step] for step in recorded}
             assert recorded == pytest.approx(wanted), (every, kind)
@@ -135,34 +135,34 @@ def test_every_parameter_group_has_its_own_rate() -> None:
             groups = [{"params": [linear.weight]}, {"params": [linear.bias], "lr": 0.5}]
             run.optimizer = torch.optim.SGD(groups, lr=0.1)
 
-    ledger, _ = record(Recording(every="3st"), Grouped(), for_="3st")
-    assert ledger.series("lr/0") == {3: 0.1}
-    assert ledger.series("lr/1") == {3: 0.5}
+    memory_record, _ = record(Recording(every="3st"), Grouped(), for_="3st")
+    assert memory_record.series("lr/0") == {3: 0.1}
+    assert memory_record.series("lr/1") == {3: 0.5}
 
 
 def test_the_gradient_norm_is_recorded_when_it_is_measured() -> None:
-    ledger, _ = record(Recording(every="3st"), for_="3st", log=LogOptions(grad_norm=True))
-    assert ledger.series("train/grad_norm")[3] > 0
-    ledger, _ = record(Recording(every="3st"), for_="3st")
-    assert not ledger.series("train/grad_norm")
+    memory_record, _ = record(Recording(every="3st"), for_="3st", log=LogOptions(grad_norm=True))
+    assert memory_record.series("train/grad_norm")[3] > 0
+    memory_record, _ = record(Recording(every="3st"), for_="3st")
+    assert not memory_record.series("train/grad_norm")
 
 
 def test_zero_records_only_epochs() -> None:
-    ledger, _ = record(Recording(every=0), for_="1ep")
-    assert not ledger.series("train/number")
-    assert ledger.series("train/epoch/number") == {6: 3.5}
+    memory_record, _ = record(Recording(every=0), for_="1ep")
+    assert not memory_record.series("train/number")
+    assert memory_record.series("train/epoch/number") == {6: 3.5}
 
 
 def test_events_are_recorded_in_order() -> None:
-    ledger = Ledger()
-    run = tiny_run(Recording(), setting=Environment(writer=ledger, tag="tiny", seed=7))
-    result = carry_out(run)
-    kinds = [kind for kind, _ in ledger.events]
+    memory_record = MemoryRecord()
+    run = tiny_run(Recording(), setting=Environment(writer=memory_record, tag="tiny", seed=7))
+    result = execute_run(run)
+    kinds = [kind for kind, _ in memory_record.events]
     assert kinds[0] == "run_start"
     assert kinds[-1] == "run_end"
     assert kinds.count("eval_end") == 2
     assert kinds.index("better_model") < kinds.index("eval_end")
-    data = dict(ledger.events)
+    data = dict(memory_record.events)
     assert data["run_start"] == {"tag": "tiny", "seed": 7, "device": "cpu"}
     assert data["eval_end"]["epoch"] == 2
     assert data["eval_end"]["metrics"] == {"val/acc": result.metrics["val/acc"]}
@@ -173,26 +173,26 @@ def test_events_are_recorded_in_order() -> None:
 def test_an_error_is_an_event() -> None:
     class Broken(Hook):
         def step_end(self, run: EngineRun) -> None:
-            raise SabotageError("on purpose")
+            raise InjectedError("on purpose")
 
-    ledger = Ledger()
-    run = tiny_run(Recording(), Broken(), setting=Environment(writer=ledger))
+    memory_record = MemoryRecord()
+    run = tiny_run(Recording(), Broken(), setting=Environment(writer=memory_record))
     assert execute(run, Train()).status == "failed"
-    data = dict(ledger.events)
-    assert data["error"] == {"step": 1, "type": "SabotageError", "message": "on purpose"}
+    data = dict(memory_record.events)
+    assert data["error"] == {"step": 1, "type": "InjectedError", "message": "on purpose"}
     assert "run_end" in data
 
 
-@pytest.mark.parametrize("error", [SabotageError("on purpose"), KeyboardInterrupt()])
+@pytest.mark.parametrize("error", [InjectedError("on purpose"), KeyboardInterrupt()])
 def test_a_crash_keeps_the_points_since_the_last_period(error: BaseException) -> None:
     class Broken(Hook):
         def step_end(self, run: EngineRun) -> None:
             if run.step == 5:
                 raise error
 
-    ledger = Ledger()
+    memory_record = MemoryRecord()
     options = short_options(for_="1ep", sanity_batches=0)
-    setting = Environment(writer=ledger)
+    setting = Environment(writer=memory_record)
     run = tiny_run(
         Recording(every="2st"),
         Broken(),
@@ -202,22 +202,22 @@ def test_a_crash_keeps_the_points_since_the_last_period(error: BaseException) ->
         monitor=None,
     )
     execute(run, Train())
-    assert ledger.series("train/number") == {2: 1.5, 4: 3.5, 5: 5.0}
+    assert memory_record.series("train/number") == {2: 1.5, 4: 3.5, 5: 5.0}
 
 
 def test_an_evaluation_alone_is_recorded_too() -> None:
-    ledger = Ledger()
-    carry_out(tiny_run(Recording(), setting=Environment(writer=ledger)), Evaluate())
-    assert [kind for kind, _ in ledger.events] == ["run_start", "eval_end", "run_end"]
+    memory_record = MemoryRecord()
+    execute_run(tiny_run(Recording(), setting=Environment(writer=memory_record)), Evaluate())
+    assert [kind for kind, _ in memory_record.events] == ["run_start", "eval_end", "run_end"]
 
 
 def test_status_is_written_at_the_start_and_not_at_every_step() -> None:
-    ledger, _ = record(Recording(every="1st"), for_="50st")
-    status, fields = ledger.statuses[0]
+    memory_record, _ = record(Recording(every="1st"), for_="50st")
+    status, fields = memory_record.statuses[0]
     assert (status, fields["step"], fields["epoch"]) == ("running", 0, 0)
     assert "start-up" in fields["times"]
     assert fields["seconds"] >= 0
-    assert len(ledger.statuses) < 5
+    assert len(memory_record.statuses) < 5
 
 
 def test_status_is_written_at_steps_after_enough_time() -> None:
@@ -234,8 +234,8 @@ def test_status_is_written_at_steps_after_enough_time() -> None:
         def step_end(self, run: EngineRun) -> None:
             self._ahead += 2.0
 
-    ledger, _ = record(Recording(every="1st"), Slow(), for_="6st")
-    assert [fields["step"] for _, fields in ledger.statuses] == [0, 3, 6]
+    memory_record, _ = record(Recording(every="1st"), Slow(), for_="6st")
+    assert [fields["step"] for _, fields in memory_record.statuses] == [0, 3, 6]
 
 
 def test_a_writer_without_status_works() -> None:
@@ -246,7 +246,7 @@ def test_a_writer_without_status_works() -> None:
         def event(self, kind: str, **data: object) -> None:
             pass
 
-    carry_out(tiny_run(Recording(), setting=Environment(writer=Points())))
+    execute_run(tiny_run(Recording(), setting=Environment(writer=Points())))
 
 
 @pytest.mark.parametrize("value", [0.25, math.nan])
@@ -259,7 +259,7 @@ def test_a_real_record_has_points_events_and_status(tmp_path: Path, value: float
     folder = create_run_folder(options, project="p", tag="t", base=tmp_path)
     writer = RunWriter(folder)
     run = tiny_run(Recording(every="3st"), task=Odd(), setting=Environment(writer=writer))
-    carry_out(run)
+    execute_run(run)
     writer.close()
     steps, values = read_series(folder.path, "train/loss")
     assert list(steps) == [3, 6, 9, 12]
@@ -289,18 +289,18 @@ def test_pending_means_are_recorded_before_a_run_fails() -> None:
     class Failing(Counting):
         def batch_loss(self, out: Any, batch: Any) -> Any:
             if self._seen > 2:
-                raise SabotageError
+                raise InjectedError
             return super().batch_loss(out, batch)
 
-    ledger = Ledger()
+    memory_record = MemoryRecord()
     run = tiny_run(
         Recording(every="2st"),
         Late(),
         task=Failing(),
         monitor=None,
         options=short_options(sanity_batches=0, eval_every=0, for_="6st"),
-        setting=Environment(writer=ledger),
+        setting=Environment(writer=memory_record),
     )
-    with pytest.raises(SabotageError):
-        carry_out(run)
-    assert ledger.series("train/number") == {2: 1.5}
+    with pytest.raises(InjectedError):
+        execute_run(run)
+    assert memory_record.series("train/number") == {2: 1.5}

@@ -13,7 +13,7 @@ from epochal.engine import Environment, Parts
 from epochal.engine.create_run import create_run
 from epochal.errors import ConfigError
 from epochal.hooks.safetensors_export import SafetensorsExport
-from epochal.testing import HookConformance, TinyModel, TinyTask, carry_out, short_options
+from epochal.testing import HookConformance, TinyModel, TinyTask, execute_run, short_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ def export(
         hooks=(hook,),
         average=average,
     )
-    carry_out(create_run(parts, short_options(), Environment(tag="tiny", dir=folder)))
+    execute_run(create_run(parts, short_options(), Environment(tag="tiny", dir=folder)))
     return model
 
 

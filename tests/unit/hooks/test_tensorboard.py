@@ -14,7 +14,7 @@ from epochal.engine.tracking.mirror import Entry
 from epochal.engine.tracking.tracker import TrackedRun
 from epochal.hooks.tensorboard import MAX_ROWS, LazySummaryWriter, TensorBoard, to_markdown
 from epochal.records.folder.media import Media, read_media
-from epochal.testing import carry_out, tiny_run
+from epochal.testing import execute_run, tiny_run
 from tracked import Series, carry_out_tracked, events, only, recorded
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def test_users_get_a_summary_writer_from_the_store(tmp_path: Path) -> None:
 
 
 def test_the_summary_writer_writes_nothing_without_a_record() -> None:
-    carry_out(tiny_run(TensorBoard(), Draws()))
+    execute_run(tiny_run(TensorBoard(), Draws()))
 
 
 def test_the_summary_writer_makes_no_files_before_its_first_use(tmp_path: Path) -> None:

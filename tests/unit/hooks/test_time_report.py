@@ -15,7 +15,7 @@ from epochal.engine.runner import Test as Evaluate
 from epochal.engine.runner import Train
 from epochal.hooks.time_report import TimeReport, draw, plain_lines
 from epochal.records.metrics.time_spent import TimeShare, TimeSpent
-from epochal.testing import SabotageError, carry_out, short_options, tiny_run
+from epochal.testing import InjectedError, execute_run, short_options, tiny_run
 
 if TYPE_CHECKING:
     import pytest
@@ -33,7 +33,7 @@ def report(
 ) -> list[logging.LogRecord]:
     run = tiny_run(TimeReport(), *others, options=short_options(for_="2ep"))
     with caplog.at_level(logging.INFO, logger="epochal.hooks.time_report"):
-        carry_out(run, runner or Train())
+        execute_run(run, runner or Train())
     return [record for record in caplog.records if record.name == "epochal.hooks.time_report"]
 
 
@@ -51,7 +51,7 @@ def test_a_resumed_run_reports_this_attempt_and_the_total(
     run.clock = Clock(times=PhaseTimer())
     run.clock.times.before = TimeSpent({"steps": 7200.0}, killed=1)
     with caplog.at_level(logging.INFO, logger="epochal.hooks.time_report"):
-        carry_out(run, Train())
+        execute_run(run, Train())
     title = next(one.getMessage() for one in caplog.records if one.name.endswith("time_report"))
     assert " in this attempt, at least 2:00:0" in title
     assert title.endswith(" in all; no bottleneck found")
@@ -71,7 +71,7 @@ def test_a_run_without_steps_has_no_report(caplog: pytest.LogCaptureFixture) -> 
 def test_a_failed_run_has_a_report(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Hook):
         def step_end(self, run: Run) -> None:
-            raise SabotageError("on purpose")
+            raise InjectedError("on purpose")
 
     run = tiny_run(TimeReport(), Broken(), options=short_options(for_="2ep"))
     with caplog.at_level(logging.INFO, logger="epochal.hooks.time_report"):

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from epochal.inspect.data_sheet import DataSheet
 from epochal.inspect.sample_page import draw_sheet
-from epochal.testing import TinyModel, TinyTask, carry_out, tiny_run
+from epochal.testing import TinyModel, TinyTask, execute_run, tiny_run
 
 
 class Noisy(Dataset):  # type: ignore[type-arg]  # reason: torch's generic at run time
@@ -32,7 +32,7 @@ def test_the_data_become_media_of_the_run_and_training_stays_the_same() -> None:
         task.train_loader = DataLoader(Noisy(), 4, shuffle=True)
         run = tiny_run(*hooks, task=task, model=model)
         run.save_media = lambda name, data, **_: saved.update({name: data})  # type: ignore[method-assign]
-        results.append(carry_out(run))
+        results.append(execute_run(run))
         weights.append(model.state_dict())
     assert all(torch.equal(one, weights[1][name]) for name, one in weights[0].items())
     assert results[0].metrics == results[1].metrics

@@ -149,12 +149,12 @@ def test_a_run_is_given_up_when_restarts_make_no_progress(tmp_path: Path) -> Non
     run = Supervised(tmp_path, *acts, limit=2)
     assert run.code == 128 + signal.SIGKILL
     assert run.delays == [1.0, 1.0, 2.0]
-    assert "given up, since 2 restarts brought it no further than step 4" in run.told[-2]
+    assert "given up, since 2 restarts made no progress beyond step 4" in run.told[-2]
     assert run.told[-1] == "`epochal mail` has the details"
     assert [event["kind"] for event in run.events()] == ["restart"] * 3 + ["gave_up"]
     assert run.subjects() == [
         "given up: stub, it was killed by SIGKILL at step 8; "
-        "2 restarts brought it no further than step 4"
+        "2 restarts made no progress beyond step 4"
     ]
     assert not run.file.exists
 

@@ -13,7 +13,7 @@ from comparing import make_run
 from epochal.errors import RecordError
 from epochal.records.archive import pack_run, unpack_run
 from epochal.records.find import read_run
-from epochal.records.layout.alive import holding_lease
+from epochal.records.layout.lease import holding_lease
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +74,7 @@ def test_links_to_elsewhere_and_unwanted_checkpoints_are_left_out(
         assert any("tensors" in one for one in names) is has_weights, name
 
 
-def test_a_run_travels_through_a_store(
+def test_a_run_is_packed_to_and_unpacked_from_a_store(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = "memory://box/run.tar"

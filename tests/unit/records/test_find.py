@@ -12,7 +12,7 @@ from epochal.errors import RecordError
 from epochal.records import find_runs, read_run
 from epochal.records.find import resolve_run
 from epochal.records.index import Index
-from epochal.records.index import database as store
+from epochal.records.index import index_database as store
 
 
 @pytest.fixture(params=["with an index", "without one"])

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from epochal.records.index.database import create_tables
+from epochal.records.index.index_database import create_tables
 from epochal.records.prune import PrunePlan, RetentionPolicy, plan_pruning
-from epochal.records.query.ask import Question, ask
+from epochal.records.query.query_runs import RunQuery, query_runs
 from indexed import Indexed, add_run
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def index(tmp_path: Path) -> Any:
 
 
 def make(index: Any, where: str = "step >= 0", **policy: Any) -> PrunePlan:
-    whole, chosen = ask(index, Question()), ask(index, Question(where=where))
+    whole, chosen = query_runs(index, RunQuery()), query_runs(index, RunQuery(where=where))
     return plan_pruning(whole, chosen, RetentionPolicy(**policy), now=NOW)
 
 

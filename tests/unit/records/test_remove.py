@@ -14,7 +14,7 @@ import pytest
 from epochal.durable import system
 from epochal.errors import RecordError
 from epochal.records.find import find_runs
-from epochal.records.layout.alive import Lease
+from epochal.records.layout.lease import Lease
 from epochal.records.layout.process import host_name, process_token
 from epochal.records.prune import (
     finish_interrupted_removals,

@@ -14,7 +14,7 @@ def test_without_a_project_file_the_folder_itself_is_the_project(tmp_path) -> No
     assert find_project(tmp_path) == Project(tmp_path, (), tmp_path.name)
 
 
-def test_a_config_belongs_to_the_folder_it_lies_in(write_files) -> None:
+def test_a_config_belongs_to_its_folder(write_files) -> None:
     folder = write_files({"a.yaml": ""})
     assert find_project(folder / "a.yaml").dir == folder
 

@@ -93,6 +93,11 @@ def test_an_unknown_name_shows_its_place_and_the_closest_name(registry) -> None:
     ]
 
 
+def test_an_unknown_kind_shows_the_closest_one(registry) -> None:
+    with pytest.raises(UnknownComponentError, match="unknown kind 'losses'\n  did you mean 'loss'"):
+        registry.find("losses", "focal")
+
+
 def test_an_unknown_name_without_known_ones_shows_a_dotted_path(registry) -> None:
     with pytest.raises(UnknownComponentError, match="write a dotted path such as"):
         registry.find("model", "Mlp")

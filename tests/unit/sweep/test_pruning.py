@@ -18,7 +18,7 @@ def test_asha_keeps_the_best_third_at_each_rung() -> None:
     cases = [
         ([0.4], others, ""),
         ([0.7], others, "asha: rank 3 of 3 at evaluation 1"),
-        ([0.5], others, ""),  # a tie goes on
+        ([0.5], others, ""),  # a tie continues
         ([0.7], {1: [0.5]}, ""),  # too few to judge
         ([NAN], others, "asha: rank 3 of 3 at evaluation 1"),
         ([0.4, 0.9], others, ""),  # its best value so far counts

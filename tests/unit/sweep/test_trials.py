@@ -29,7 +29,7 @@ def trial_of(folder: SweepFolder, number: int, *runs: dict[str, Any]) -> Trial:
     return trial
 
 
-def test_the_record_tells_the_state(tmp_path: Path) -> None:
+def test_the_state_of_a_trial_is_read_from_its_record(tmp_path: Path) -> None:
     folder = new_sweep(tmp_path)
     rows: list[tuple[str, dict[str, Any]]] = [
         ("waiting", {}),

@@ -20,7 +20,7 @@ except OSError:
 """
 
 
-def test_a_closed_terminal_is_left_so_that_printing_goes_on() -> None:
+def test_printing_continues_after_a_terminal_was_closed() -> None:
     ours, theirs = pty.openpty()
     child = subprocess.Popen(
         [sys.executable, "-c", WAITS_UNTIL_CLOSED],

@@ -200,7 +200,7 @@ def test_ambiguous_cookies_are_no_cookie(text: str) -> None:
     assert found in ("", "b,a=c"), text
 
 
-def test_a_failure_of_the_server_tells_nothing(browser: Browser, caplog) -> None:
+def test_a_failure_of_the_server_reveals_nothing(browser: Browser, caplog) -> None:
     browser.site.index.ask = None  # type: ignore[method-assign,assignment]
     done = browser.send("GET", "/api/runs", query={"where": "secret-word"})
     assert done.status == 500

@@ -124,7 +124,7 @@ def _length_of(root: Node, path: str) -> Node | None:
         node = root.find(f"{path.rpartition('.')[0]}.for")
     else:
         node = None if "stages" in root.mapping else root.find("train.for")
-    # A number without a unit is no length, and a mistake of its own.
+    # A number without a unit is not a length; it is reported as another mistake.
     return node if node is not None and isinstance(node.value, str) else None
 
 

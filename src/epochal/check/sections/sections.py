@@ -264,7 +264,7 @@ _ALL = (
     _options(
         "launch",
         "Where epochal launch starts the run: this machine, Ray or Slurm.",
-        "epochal.launch.options:LaunchOptions",
+        "epochal.launch.launch_options:LaunchOptions",
     ),
     Section(
         "notify",

@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, final
 
-from epochal.cli.draw.table import shorten
+from epochal.cli.draw.text_table import shorten
 from epochal.text.escape import escape_control
 from epochal.text.terminal import can_encode, supports_colours, wrap
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from epochal import durable
 from epochal.cli.draw.chart import compute_bounds, merge_equal_lines
-from epochal.cli.draw.table import shorten
+from epochal.cli.draw.text_table import shorten
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, final
 
-from epochal.cli.draw.table import format_table
+from epochal.cli.draw.text_table import format_table
 from epochal.records.compare import SECTIONS, describe_differences
 from epochal.records.compare.metrics import deltas
 from epochal.records.compare.replicate_groups import BEST, SEED, are_replicates

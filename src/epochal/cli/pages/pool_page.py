@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Self, final
 
 from epochal.cli.draw.live import LiveLines
-from epochal.cli.draw.table import format_table
+from epochal.cli.draw.text_table import format_table
 from epochal.config.source_file import display_name
 from epochal.launch.pool.pool import plan_start
 from epochal.launch.pool.run_jobs import PREEMPTED, find_last_line

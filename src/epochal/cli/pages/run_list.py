@@ -7,19 +7,19 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from epochal import durable
-from epochal.cli.draw.table import format_table, shorten
+from epochal.cli.draw.text_table import format_table, shorten
 from epochal.records.folder.labels import split_labels
 from epochal.records.metrics.points import TRAIN_PREFIX
-from epochal.records.query.ask import (
+from epochal.records.query.query_runs import (
     EVALUATIONS,
-    Question,
-    ask,
+    RunQuery,
     count_hidden_runs,
     explain_no_match,
+    query_runs,
 )
-from epochal.records.query.names import Fact, Measure
-from epochal.records.query.result_table import join_values
-from epochal.records.query.values import read_time
+from epochal.records.query.resolve_names import Fact, Measure
+from epochal.records.query.syntax import read_time
+from epochal.records.query.tabulate import join_values
 from epochal.text.command import epochal_command
 from epochal.text.formatting import format_count, format_seconds, format_value
 from epochal.text.terminal import max_display_width, terminal_width
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from epochal.records.index import Index
-    from epochal.records.query.ask import Answer
-    from epochal.records.query.names import Target
-    from epochal.records.query.result_table import RunGroup
+    from epochal.records.query.query_runs import QueryResult
+    from epochal.records.query.resolve_names import Target
+    from epochal.records.query.tabulate import RunGroup
 
 _HEADER = (
     "run",
@@ -74,18 +74,18 @@ _MAX_CHANGED = 6
 _MAX_LISTED = 3
 
 
-def format_runs(answer: Answer, asked: Sequence[Target], *, width: int | None = None) -> str:
+def format_runs(result: QueryResult, asked: Sequence[Target], *, width: int | None = None) -> str:
     """A table with the default columns, what differs, what the query names, and the results."""
-    return fit_columns(list_runs(answer, asked), [target.shown for target in asked], width=width)
+    return fit_columns(list_runs(result, asked), [target.shown for target in asked], width=width)
 
 
-def list_runs(answer: Answer, asked: Sequence[Target]) -> dict[str, list[str]]:
+def list_runs(result: QueryResult, asked: Sequence[Target]) -> dict[str, list[str]]:
     """The columns that are not empty: the default ones, what differs, asked ones, the results."""
     shown = [target for target in asked if target.shown not in (*_HEADER, _RESULT)]
-    columns = {name: _facts(name, answer.rows) for name in _HEADER}
-    columns[_DIFFERS] = _describe_differences(answer, asked)
-    columns |= {target.shown: _cells(answer, target) for target in shown}
-    columns[_RESULT] = [_outcome(row) for row in answer.rows]
+    columns = {name: _facts(name, result.rows) for name in _HEADER}
+    columns[_DIFFERS] = _describe_differences(result, asked)
+    columns |= {target.shown: _cells(result, target) for target in shown}
+    columns[_RESULT] = [_outcome(row) for row in result.rows]
     return _without_empty(columns, {target.shown for target in asked} | _ALWAYS_SHOWN)
 
 
@@ -104,62 +104,64 @@ def fit_columns(
         del columns[texts.pop(0)]
 
 
-def format_columns(answer: Answer, targets: Sequence[Target], *, width: int | None = None) -> str:
+def format_columns(
+    result: QueryResult, targets: Sequence[Target], *, width: int | None = None
+) -> str:
     """A table with the run and exactly the requested columns."""
-    return _format(list_columns(answer, targets), width)
+    return _format(list_columns(result, targets), width)
 
 
-def list_columns(answer: Answer, targets: Sequence[Target]) -> dict[str, list[str]]:
+def list_columns(result: QueryResult, targets: Sequence[Target]) -> dict[str, list[str]]:
     """The run and exactly the requested columns."""
     run = Fact("run", "run")
     wanted = targets if run in targets else [run, *targets]
-    return {target.shown: _cells(answer, target) for target in wanted}
+    return {target.shown: _cells(result, target) for target in wanted}
 
 
 def format_groups(
-    answer: Answer, groups: Sequence[RunGroup], by: Sequence[Target], asked: Sequence[Target]
+    result: QueryResult, groups: Sequence[RunGroup], by: Sequence[Target], asked: Sequence[Target]
 ) -> str:
     """A table with one line per group: newest run, number of runs, means with intervals."""
-    columns = {**_group_heads(answer, groups), **_group_columns(answer, groups, by)}
+    columns = {**_group_heads(result, groups), **_group_columns(result, groups, by)}
     facts: list[Target] = [Fact(name, name) for name in ("project", "tag", "runner", "seed")]
-    changed = [one for one in answer.changed() if one not in (*asked, *by)][:_MAX_CHANGED]
+    changed = [one for one in result.changed() if one not in (*asked, *by)][:_MAX_CHANGED]
     for target in [*facts, *changed]:
-        values = answer.values(target)
+        values = result.values(target)
         found = [group.distinct(values) for group in groups]
         if all(len(one) <= _MAX_LISTED for one in found) or target in facts[3:]:
             columns[target.shown] = [_join_cell(target, one) for one in found]
-    columns |= _group_columns(answer, groups, [Fact("best", "best"), *asked])
-    columns[_RESULT] = _group_results(answer, groups, list(columns))
+    columns |= _group_columns(result, groups, [Fact("best", "best"), *asked])
+    columns[_RESULT] = _group_results(result, groups, list(columns))
     kept = {target.shown for target in (*by, *asked)} | {"newest", "runs", _RESULT}
     return _format(_fit(_without_empty(columns, kept), kept, None), None)
 
 
 def format_group_columns(
-    answer: Answer, groups: Sequence[RunGroup], asked: Sequence[Target]
+    result: QueryResult, groups: Sequence[RunGroup], asked: Sequence[Target]
 ) -> str:
     """A table with the name of the group and exactly the requested columns."""
-    return _format({**_group_heads(answer, groups), **_group_columns(answer, groups, asked)}, None)
+    return _format({**_group_heads(result, groups), **_group_columns(result, groups, asked)}, None)
 
 
-def describe_no_runs(index: Index, question: Question, folder: Path) -> str:
+def describe_no_runs(index: Index, run_query: RunQuery, folder: Path) -> str:
     """Why a list of the runs below ``folder`` is empty."""
-    total = len(ask(index, Question(below=question.below)).rows)
-    hidden = count_hidden_runs(index, question)
+    total = len(query_runs(index, RunQuery(below=run_query.below)).rows)
+    hidden = count_hidden_runs(index, run_query)
     if hidden:
-        runs, option = format_count(hidden, "matching run"), f"{question.marks}archived"
+        runs, option = format_count(hidden, "matching run"), f"{run_query.marks}archived"
         return f"{runs} below {folder}, all archived; {option} lists them"
     if not total:
         return f"no runs below {folder}; `{epochal_command()} run FILE` creates one"
     first = f"none of the {total:,} runs below {folder} matches"
-    return "\n".join([first, *(f"  {line}" for line in explain_no_match(index, question))])
+    return "\n".join([first, *(f"  {line}" for line in explain_no_match(index, run_query))])
 
 
-def run_to_json(answer: Answer, row: Mapping[str, Any]) -> dict[str, object]:
+def run_to_json(result: QueryResult, row: Mapping[str, Any]) -> dict[str, object]:
     """The JSON of one run in a list."""
     texts = ("project", "tag", "runner", "status")
     more = {name: row[name] or "" for name in ("reason", "started", "ended")}
     return {
-        "path": str(answer.path(row)),
+        "path": str(result.path(row)),
         "variant": row["variant"],
         "fast": bool(row["fast"]),
         "labels": split_labels(row["label"]),
@@ -190,15 +192,15 @@ def format_cell(target: Target, value: object) -> str:
     return shorten(line, _MAX_CELL)
 
 
-def _describe_differences(answer: Answer, asked: Sequence[Target]) -> list[str]:
+def _describe_differences(result: QueryResult, asked: Sequence[Target]) -> list[str]:
     """The settings of each training that most others do not share, as they would be typed."""
-    trainings = answer.trainings()
+    trainings = result.trainings()
     ids = {row["id"] for row in trainings.rows}
     targets: list[Target] = [*trainings.changed()[:_MAX_CHANGED], Fact("seed", "seed")]
-    cells: list[list[str]] = [[] for _ in answer.rows]
-    is_training = [row["id"] in ids for row in answer.rows]
+    cells: list[list[str]] = [[] for _ in result.rows]
+    is_training = [row["id"] in ids for row in result.rows]
     for target in (one for one in targets if one not in asked):
-        values = answer.values(target)
+        values = result.values(target)
         names = [str(value) for value in values]
         counts = Counter(itertools.compress(names, is_training))
         usual, count = counts.most_common(1)[0] if counts else ("", 0)
@@ -215,8 +217,8 @@ def _describe_differences(answer: Answer, asked: Sequence[Target]) -> list[str]:
     return ["  ".join(cell) for cell in cells]
 
 
-def _cells(answer: Answer, target: Target) -> list[str]:
-    return [format_cell(target, value) for value in answer.values(target)]
+def _cells(result: QueryResult, target: Target) -> list[str]:
+    return [format_cell(target, value) for value in result.values(target)]
 
 
 def _facts(name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -271,21 +273,21 @@ def _count(group: RunGroup) -> str:
     return str(whole) if whole == counted else f"{counted} of {whole}"
 
 
-def _group_heads(answer: Answer, groups: Sequence[RunGroup]) -> dict[str, list[str]]:
-    ages = [(row["started"] or "", place) for place, row in enumerate(answer.rows)]
+def _group_heads(result: QueryResult, groups: Sequence[RunGroup]) -> dict[str, list[str]]:
+    ages = [(row["started"] or "", place) for place, row in enumerate(result.rows)]
     newest = [max(group.places, key=ages.__getitem__) for group in groups]
     return {
-        "newest": [str(answer.rows[place]["run"]) for place in newest],
+        "newest": [str(result.rows[place]["run"]) for place in newest],
         "runs": [_count(group) for group in groups],
     }
 
 
 def _group_columns(
-    answer: Answer, groups: Sequence[RunGroup], targets: Sequence[Target]
+    result: QueryResult, groups: Sequence[RunGroup], targets: Sequence[Target]
 ) -> dict[str, list[str]]:
     columns = {}
     for target in targets:
-        values = answer.values(target)
+        values = result.values(target)
         columns[target.shown] = [_group_cell(target, group, values) for group in groups]
     return columns
 
@@ -306,14 +308,16 @@ def _join_cell(target: Target, distinct: Sequence[Any]) -> str:
     return format_cell(target, join_values(distinct))
 
 
-def _group_results(answer: Answer, groups: Sequence[RunGroup], shown: Sequence[str]) -> list[str]:
+def _group_results(
+    result: QueryResult, groups: Sequence[RunGroup], shown: Sequence[str]
+) -> list[str]:
     """The means of the final metrics of each group."""
-    ends = [_metrics(row) for row in answer.rows]
+    ends = [_metrics(row) for row in result.rows]
     lines = []
     for group in groups:
         first = group.places[-1]
         figures = []
-        for name in _select_metrics(ends[first], answer.rows[first]["monitor"]):
+        for name in _select_metrics(ends[first], result.rows[first]["monitor"]):
             mean = group.mean({place: ends[place].get(name) for place in group.counted})
             if mean is not None and name not in shown:
                 figures.append(f"{name} {mean}")

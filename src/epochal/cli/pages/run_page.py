@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from epochal.cli.draw.chart import format_sparkline
 from epochal.cli.draw.progress import Progress
-from epochal.cli.draw.table import format_table, shorten
+from epochal.cli.draw.text_table import format_table, shorten
 from epochal.errors import DIVERGED, RecordError
 from epochal.records.compare.replicate_groups import RelatedRuns, find_related_runs
 from epochal.records.folder.crash import CRASH_FILE_NAME, find_crash
@@ -39,7 +39,7 @@ from epochal.records.metrics.time_spent import (
     format_precise_time,
     suggest_speedup,
 )
-from epochal.records.query.values import read_time
+from epochal.records.query.syntax import read_time
 from epochal.registry.project_file import name_run
 from epochal.text.command import epochal_command
 from epochal.text.formatting import format_bytes, format_count, format_seconds, format_value

@@ -11,8 +11,15 @@ from epochal.cli.draw.progress import Progress
 from epochal.cli.pages.run_list import describe_no_runs, fit_columns, list_columns, list_runs
 from epochal.records.folder.reader import RunRecord, read_folder
 from epochal.records.index import Index
-from epochal.records.query.ask import Question, ask, columns_of, is_root, locate, names_in
-from epochal.records.query.result_table import default_columns, lay_out
+from epochal.records.query.query_runs import (
+    RunQuery,
+    columns_of,
+    is_root,
+    locate,
+    names_in,
+    query_runs,
+)
+from epochal.records.query.tabulate import default_columns, tabulate_runs
 from epochal.registry.project_file import get_runs_dir
 from epochal.text.html_output import format_html_table, link_to_run, to_html
 
@@ -21,7 +28,7 @@ if TYPE_CHECKING:
 
     import pandas as pd  # type: ignore[import-untyped]
 
-    from epochal.records.query.result_table import Sheet
+    from epochal.records.query.tabulate import ExportTable
 
 
 @final
@@ -35,7 +42,7 @@ class RunTable(Sequence[RunRecord]):
         self,
         paths: Sequence[Path],
         shown: dict[str, list[str]],
-        sheet: Sheet,
+        table: ExportTable,
         *,
         asked: Sequence[str] = (),
         if_empty: str = "no runs",
@@ -44,18 +51,18 @@ class RunTable(Sequence[RunRecord]):
         """The folders of the runs."""
 
         self._shown = shown
-        self._sheet = sheet
+        self._table = table
         self._asked = asked
         self._if_empty = if_empty
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """One mapping per run: facts, config keys that differ, metrics, or the chosen columns."""
-        return self._sheet.rows
+        return self._table.rows
 
     def to_pandas(self) -> pd.DataFrame:
         """The rows as a DataFrame; needs pandas, ``pip install 'epochal[frame]'``."""
-        return self._sheet.to_pandas()
+        return self._table.to_pandas()
 
     @override
     def __len__(self) -> int:
@@ -116,7 +123,7 @@ def runs(
     asked = columns if isinstance(columns, str) else ", ".join(columns)
     root = get_runs_dir(root)
     folder, below = locate(root)
-    question = Question(
+    run_query = RunQuery(
         where=where,
         sort=sort,
         columns=asked,
@@ -128,13 +135,13 @@ def runs(
     with Index.open(folder, is_kept=is_root(folder)) as index:
         with Progress() as progress:
             index.refresh(progress)
-        answer = ask(index, question)
-        targets = columns_of(index, question.text("columns"), answer)
-        named = targets or names_in(index, question)
+        result = query_runs(index, run_query)
+        targets = columns_of(index, run_query.text("columns"), result)
+        named = targets or names_in(index, run_query)
         return RunTable(
-            [answer.path(row) for row in answer.rows],
-            list_columns(answer, targets) if targets else list_runs(answer, named),
-            lay_out(answer, targets or default_columns(answer)),
+            [result.path(row) for row in result.rows],
+            list_columns(result, targets) if targets else list_runs(result, named),
+            tabulate_runs(result, targets or default_columns(result)),
             asked=[target.shown for target in named],
-            if_empty="" if answer.rows else describe_no_runs(index, question, root),
+            if_empty="" if result.rows else describe_no_runs(index, run_query, root),
         )

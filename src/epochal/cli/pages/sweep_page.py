@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Self, final
 
 from epochal.cli.draw.live import LiveLines
-from epochal.cli.draw.table import format_table
+from epochal.cli.draw.text_table import format_table
 from epochal.cli.pages.pool_page import HINTS
 from epochal.cli.pages.run_page import format_moment
 from epochal.sweep.trials import rank_trials

@@ -12,7 +12,7 @@ from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.choices import add_choices, add_options, read_choices
 from epochal.launch.cluster.connect import CLUSTERS, check_nodes
 from epochal.launch.cluster.export import System, export_task
-from epochal.launch.options import LaunchOptions
+from epochal.launch.launch_options import LaunchOptions
 
 if TYPE_CHECKING:
     import argparse
@@ -63,7 +63,7 @@ def _run(
     overrides: Sequence[str],
     choices: Choices,
 ) -> int:
-    from epochal.experiment.config.freeze import freeze_configs
+    from epochal.experiment.config.freeze_jobs import freeze_configs
     from epochal.launch.cluster.node_job import restart_preempted
 
     cluster = _find_cluster(configs)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_json_option, add_runs_dir_option, print_json
-from epochal.cli.draw.table import format_table
+from epochal.cli.draw.text_table import format_table
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.experiment.config.choices import add_options
 from epochal.records.find import read_run
@@ -16,7 +16,7 @@ from epochal.records.layout.sweep_folders import is_sweep_folder
 from epochal.records.mail.lost_run_mail import post_lost_runs
 from epochal.records.mail.mailbox import OUTBOX, Mailbox, search_mails
 from epochal.records.mail.outbox import BackgroundSender, Delivery, queue_mail, read_outbox
-from epochal.records.mail.signature import KeyUnusableError, check_key
+from epochal.records.mail.signing import KeyUnusableError, check_key
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control
 from epochal.text.formatting import format_count

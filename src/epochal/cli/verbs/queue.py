@@ -13,7 +13,7 @@ from epochal.cli.arguments import (
     split_files_and_overrides,
 )
 from epochal.cli.check_configs import check_configs
-from epochal.cli.draw.table import format_table
+from epochal.cli.draw.text_table import format_table
 from epochal.cli.pool import (
     add_cluster_options,
     add_pool_options,
@@ -105,7 +105,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _add(args: argparse.Namespace, queue: Queue) -> int:
-    from epochal.experiment.config.freeze import freeze_configs
+    from epochal.experiment.config.freeze_jobs import freeze_configs
 
     files, overrides = split_files_and_overrides(args.words)
     choices = read_choices(args)

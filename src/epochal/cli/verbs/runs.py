@@ -23,27 +23,27 @@ from epochal.errors import ConfigError, Problem, suggest
 from epochal.experiment.config.choices import add_options
 from epochal.records.index import Index
 from epochal.records.layout.sweep_folders import get_sweeps_dir
-from epochal.records.query.ask import (
-    Answer,
-    Question,
-    ask,
+from epochal.records.query.compile_sql import STATUSES
+from epochal.records.query.query_runs import (
+    QueryResult,
+    RunQuery,
     columns_of,
     count_hidden_runs,
     is_root,
     locate,
     names_in,
     orders_of,
+    query_runs,
 )
-from epochal.records.query.compile import STATUSES
-from epochal.records.query.result_table import (
+from epochal.records.query.syntax import QueryText
+from epochal.records.query.tabulate import (
     REPLICATE,
     default_columns,
     group,
-    lay_out,
-    lay_out_groups,
     sort_groups,
+    tabulate_groups,
+    tabulate_runs,
 )
-from epochal.records.query.values import QueryText
 from epochal.registry.project_file import name_run
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control, escape_control_json
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from epochal.records.query.names import Target
-    from epochal.records.query.result_table import RunGroup
+    from epochal.records.query.resolve_names import Target
+    from epochal.records.query.tabulate import RunGroup
 
 _FORMATS = ("table", "json", "csv", "parquet")
 _SUFFIXES = {".json": "json", ".csv": "csv", ".parquet": "parquet", ".txt": "table"}
@@ -118,15 +118,15 @@ def execute(args: argparse.Namespace) -> int:
         for note in index.notes:
             print(escape_control(note), file=sys.stderr)
         if is_pruning:
-            question = build_question(args, args.words[1:], below)
-            return prune.execute(index, replace(question, hides_archived=False), args)
-        _list(index, build_question(args, args.words, below), args, form)
+            run_query = build_run_query(args, args.words[1:], below)
+            return prune.execute(index, replace(run_query, hides_archived=False), args)
+        _list(index, build_run_query(args, args.words, below), args, form)
     return 0
 
 
-def build_question(args: argparse.Namespace, words: Sequence[str], below: str) -> Question:
+def build_run_query(args: argparse.Namespace, words: Sequence[str], below: str) -> RunQuery:
     """The query that the options describe."""
-    return Question(
+    return RunQuery(
         where=args.where,
         sort=args.sort,
         columns=args.columns,
@@ -157,46 +157,46 @@ def _format_of(args: argparse.Namespace) -> str:
     return str(form)
 
 
-def _list(index: Index, question: Question, args: argparse.Namespace, form: str) -> None:
+def _list(index: Index, run_query: RunQuery, args: argparse.Namespace, form: str) -> None:
     if form != "table" or args.trials or _is_precise(args):
-        answer, sweeps = ask(index, question), list[str]()
+        result, sweeps = query_runs(index, run_query), list[str]()
     else:
-        answer, sweeps = _fold_sweeps(index, question, args.limit)
-    asked = columns_of(index, question.text("columns"), answer)
+        result, sweeps = _fold_sweeps(index, run_query, args.limit)
+    asked = columns_of(index, run_query.text("columns"), result)
     groups: list[RunGroup] | None = None
     by: list[Target] = []
     if args.group:
-        by = columns_of(index, QueryText(args.group, "--group"), answer)
-        groups = _groups(index, question, answer, by, args.limit)
-    hidden = _describe_hidden(index, question)
+        by = columns_of(index, QueryText(args.group, "--group"), result)
+        groups = _groups(index, run_query, result, by, args.limit)
+    hidden = _describe_hidden(index, run_query)
     if form != "table":
         if hidden:
             print(hidden, file=sys.stderr)
-        _write(_encode(answer, asked, groups, form), args, form)
+        _write(_encode(result, asked, groups, form), args, form)
         return
-    names = asked or names_in(index, question)
+    names = asked or names_in(index, run_query)
     if groups is None:
-        text = (format_columns if asked else format_runs)(answer, names)
+        text = (format_columns if asked else format_runs)(result, names)
     elif asked:
-        text = format_group_columns(answer, groups, names)
+        text = format_group_columns(result, groups, names)
     else:
         shown = [target for target in by if target != REPLICATE]
-        text = format_groups(answer, groups, shown, names)
+        text = format_groups(result, groups, shown, names)
     last = -1 if not groups else max(groups[-1].places)
-    if args.output is None and answer.rows:
-        name = name_run(answer.path(answer.rows[last]))
+    if args.output is None and result.rows:
+        name = name_run(result.path(result.rows[last]))
         hint = f"`{epochal_command()} show {name}` shows one of them, `last` is the newest training"
         text = "\n".join([text, "", *wrap(hint), *filter(None, [hidden])])
-    elif not answer.rows and not sweeps:
-        text = describe_no_runs(index, question, args.runs_dir)
+    elif not result.rows and not sweeps:
+        text = describe_no_runs(index, run_query, args.runs_dir)
     if sweeps:
         hint = f"`{epochal_command()} show SWEEP` shows one, --trials lists the trials"
-        text = "\n".join([*([text, ""] if answer.rows else []), *sweeps, *wrap(hint)])
+        text = "\n".join([*([text, ""] if result.rows else []), *sweeps, *wrap(hint)])
     _write(f"{text}\n".encode(), args, form)
 
 
-def _describe_hidden(index: Index, question: Question) -> str:
-    count = count_hidden_runs(index, question)
+def _describe_hidden(index: Index, run_query: RunQuery) -> str:
+    count = count_hidden_runs(index, run_query)
     hint = "--archived lists them" if count > 1 else "--archived lists it"
     return f"{format_count(count, 'archived run')} not shown: {hint}" if count else ""
 
@@ -207,36 +207,38 @@ def _is_precise(args: argparse.Namespace) -> bool:
     return any(getattr(args, name) for name in names)
 
 
-def _fold_sweeps(index: Index, question: Question, limit: int | None) -> tuple[Answer, list[str]]:
+def _fold_sweeps(
+    index: Index, run_query: RunQuery, limit: int | None
+) -> tuple[QueryResult, list[str]]:
     """The runs without trials of sweeps, and a line for each sweep."""
     if not get_sweeps_dir(index.root).is_dir():
-        return ask(index, question), []
+        return query_runs(index, run_query), []
     from epochal.cli.pages.sweep_page import summarise_sweep
     from epochal.sweep.sweep_folder import list_sweeps
 
     sweeps = {one.id: one for one in list_sweeps(index.root)}
-    rows = ask(index, replace(question, limit=None)).rows
+    rows = query_runs(index, replace(run_query, limit=None)).rows
     plain = [row for row in rows if row["sweep"] not in sweeps]
     num = len(plain) if limit is None else min(limit, len(plain))
     found = {row["sweep"] for row in rows}
     lines = [
-        summarise_sweep(one) for one in sweeps.values() if one.id in found or not question.below
+        summarise_sweep(one) for one in sweeps.values() if one.id in found or not run_query.below
     ]
-    return Answer(index, plain[len(plain) - num :]), lines
+    return QueryResult(index, plain[len(plain) - num :]), lines
 
 
 def _encode(
-    answer: Answer, asked: Sequence[Target], groups: Sequence[RunGroup] | None, form: str
+    result: QueryResult, asked: Sequence[Target], groups: Sequence[RunGroup] | None, form: str
 ) -> bytes:
     if form == "json" and not asked and groups is None:
-        return _to_json([run_to_json(answer, row) for row in answer.rows])
-    targets = asked or default_columns(answer)
-    sheet = lay_out(answer, targets)
+        return _to_json([run_to_json(result, row) for row in result.rows])
+    targets = asked or default_columns(result)
+    table = tabulate_runs(result, targets)
     if groups is not None:
-        sheet = lay_out_groups(answer, targets, groups)
+        table = tabulate_groups(result, targets, groups)
     if form == "json":
-        return _to_json(sheet.rows)
-    return sheet.to_csv() if form == "csv" else sheet.to_parquet()
+        return _to_json(table.rows)
+    return table.to_csv() if form == "csv" else table.to_parquet()
 
 
 def _to_json(value: object) -> bytes:
@@ -244,16 +246,16 @@ def _to_json(value: object) -> bytes:
 
 
 def _groups(
-    index: Index, question: Question, answer: Answer, by: Sequence[Target], limit: int | None
+    index: Index, run_query: RunQuery, result: QueryResult, by: Sequence[Target], limit: int | None
 ) -> list[RunGroup]:
     """The groups in the order of their runs, or sorted by their means."""
-    groups = group(answer, by)
-    for target, is_descending in orders_of(index, question)[:1]:
-        groups = sort_groups(groups, answer.values(target), is_descending=is_descending)
+    groups = group(result, by)
+    for target, is_descending in orders_of(index, run_query)[:1]:
+        groups = sort_groups(groups, result.values(target), is_descending=is_descending)
     if limit is None:
         return groups
     num = min(limit, len(groups))
-    return groups[:num] if question.sort else groups[len(groups) - num :]
+    return groups[:num] if run_query.sort else groups[len(groups) - num :]
 
 
 def _write(data: bytes, args: argparse.Namespace, form: str) -> None:

@@ -22,7 +22,7 @@ from epochal.experiment.config.choices import add_options
 from epochal.records.find import read_run
 from epochal.records.index import Index
 from epochal.records.layout.process import host_name
-from epochal.records.query.ask import is_root, locate
+from epochal.records.query.query_runs import is_root, locate
 from epochal.registry.project_file import read_project_file
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control

@@ -45,7 +45,7 @@ _MIN_UNITS = 3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
-    text = f"{RUN_HELP}; with --plot also several runs; or a sweep, sweeps/last is the newest"
+    text = f"{RUN_HELP}; with --plot also several runs; or a sweep, such as sweeps/last"
     parser.add_argument("words", nargs="+", metavar="RUN", help=text)
     add_runs_dir_option(parser)
     text = "plot metrics, such as val/loss, 'train/*' or system/cpu (default: the monitored metric)"

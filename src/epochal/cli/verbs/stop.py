@@ -12,7 +12,7 @@ from epochal.cli.arguments import RUN_HELP, add_runs_dir_option, find_sweep_word
 from epochal.errors import RecordError
 from epochal.experiment.config.choices import add_options
 from epochal.records.find import read_run
-from epochal.records.layout.alive import BEAT_SECONDS, LEASE_FILE, is_owner_alive
+from epochal.records.layout.lease import BEAT_SECONDS, LEASE_FILE, is_owner_alive
 from epochal.records.layout.process import is_on_this_machine, shares_process_ids
 from epochal.records.layout.stop_request import STOP_REQUESTED, write_stop_request
 from epochal.text.command import epochal_command
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
-    text = f"{RUN_HELP}; or a sweep, sweeps/last is the newest"
+    text = f"{RUN_HELP}; or a sweep, such as sweeps/last"
     parser.add_argument("words", nargs="+", metavar="RUN|SWEEP", help=text)
     add_options(parser, {"--reason TEXT": "the reason, which is recorded"})
     add_runs_dir_option(parser)

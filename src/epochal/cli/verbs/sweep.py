@@ -124,7 +124,7 @@ def _start(args: argparse.Namespace) -> int:
         print(f"note: {note}")
     if args.dry_run:
         return _show_proposals(settings)
-    from epochal.experiment.config.freeze import freeze_configs, get_log_dir
+    from epochal.experiment.config.freeze_jobs import freeze_configs, get_log_dir
 
     command, places = typed_command(), _find_places(args)
     require_devices(places[1], choices)

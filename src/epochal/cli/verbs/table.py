@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from epochal import durable
 from epochal.cli.arguments import RUN_HELP, add_json_option, add_runs_dir_option, print_json
-from epochal.cli.draw.table import format_table
+from epochal.cli.draw.text_table import format_table
 from epochal.errors import ConfigError, Problem, RecordError, suggest
 from epochal.experiment.config.choices import add_options
 from epochal.records.find import read_run
@@ -28,8 +28,8 @@ from epochal.records.project.table_content import (
 )
 from epochal.records.project.table_export import TableFormat, export_table, show_cell
 from epochal.records.project.table_values import read_cell_values
-from epochal.records.query.ask import is_root, locate
-from epochal.records.query.values import read_time
+from epochal.records.query.query_runs import is_root, locate
+from epochal.records.query.syntax import read_time
 from epochal.text.command import epochal_command
 from epochal.text.escape import decode_typed, escape_control
 from epochal.text.formatting import format_count
@@ -48,7 +48,7 @@ _ACTIONS = {
     "new": "make a table with these headings",
     "show": "show a table with the current values of its runs",
     "add": "add a row for each run; columns named like one of its metrics are linked to it",
-    "set": "type texts into a cell and those right of it, or headings",
+    "set": "write texts into a cell and the cells to its right, or change headings",
     "link": "link cells to metrics of a run, from a cell to the right",
     "remove": "remove a row, a column, the text of a cell, or the table",
     "export": "print a table as Markdown, LaTeX or CSV, or write it to a file",
@@ -82,7 +82,7 @@ def _add_own_arguments(name: str, parser: argparse.ArgumentParser) -> None:
     words = {
         "new": ("*", "HEADING", "such as method val/acc"),
         "add": ("+", "RUN", RUN_HELP),
-        "set": ("+", "TEXT", "the text of the cell, and of those right of it"),
+        "set": ("+", "TEXT", "the text of the cell, and of the cells to its right"),
         "link": ("+", "METRIC", "such as val/acc"),
     }
     if name in words:

@@ -16,7 +16,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils.flop_counter import FlopCounterMode
 from typing_extensions import override
 
-from epochal.engine.optim.parameters import is_uninitialized
+from epochal.engine.optim.select_parameters import is_uninitialized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -24,7 +24,7 @@ from epochal.engine.analysis.layers import (
 )
 from epochal.engine.analysis.sample import copy_batch, first_of_columns, first_sample
 from epochal.engine.device.seeding import generator_states, restore_generators
-from epochal.engine.optim.parameters import has_uninitialized
+from epochal.engine.optim.select_parameters import has_uninitialized
 from epochal.engine.snapshot.snapshot import keeping_training_modes, working_on_split
 from epochal.engine.step.task_calls import TaskCalls
 from epochal.errors import TaskError

@@ -146,7 +146,7 @@ class EngineOptions:
     strategy: Literal["auto", "ddp", "fsdp", "none"] = "auto"
     """How several processes share the model: each has all of it and gradients are averaged (ddp,
     which auto chooses for several processes), each has a part of every parameter (fsdp), or every
-    process is a run of its own (none)."""
+    process is a separate run (none)."""
 
     fsdp_wrap: list[str] = field(default_factory=list)
     """Modules, such as ``blocks.*``, whose parameters are gathered when they are needed and freed

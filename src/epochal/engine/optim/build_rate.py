@@ -1,4 +1,4 @@
-"""Build the owner of the learning rate from a schedule."""
+"""Builds the object that sets the learning rate of a run from a schedule."""
 
 from __future__ import annotations
 

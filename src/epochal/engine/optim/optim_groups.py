@@ -1,4 +1,4 @@
-"""Read the parameter groups that ``optim_groups`` of a task or model returns."""
+"""Reads the parameter groups that ``optim_groups`` of a task or model returns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 
 from epochal.engine.interfaces.binding import bind_by_name
 from epochal.engine.optim.param_groups import GroupRule
-from epochal.engine.optim.parameters import ParameterSelector
+from epochal.engine.optim.select_parameters import ParameterSelector
 from epochal.errors import TaskError, suggest
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Build the parameter groups of an optimizer from rules, layer decay and weight decay."""
+"""Builds the parameter groups of an optimizer from rules, layer decay and weight decay."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any, final
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from epochal.engine.optim.parameters import ParameterSelector, is_uninitialized, matches_pattern
+from epochal.engine.optim.select_parameters import (
+    ParameterSelector,
+    is_uninitialized,
+    matches_pattern,
+)
 from epochal.errors import ConfigError, Problem, TaskError
 
 if TYPE_CHECKING:

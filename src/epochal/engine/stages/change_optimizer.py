@@ -1,4 +1,4 @@
-"""Change the optimizer of a run between two steps: its options, its state or its class."""
+"""Changes the optimizer of a run between two steps: its options, its state or its class."""
 
 from __future__ import annotations
 

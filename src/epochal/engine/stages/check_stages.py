@@ -1,4 +1,4 @@
-"""Check, before the first step, that a run has what its stages change."""
+"""Checks, before the first step, that a run has what its stages change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from epochal.engine.interfaces.stage import Plateau, merge_task_params
-from epochal.engine.optim.parameters import ParameterSelector
+from epochal.engine.optim.select_parameters import ParameterSelector
 from epochal.engine.stages.change_optimizer import (
     build_schedule_error,
     check_optim_change,

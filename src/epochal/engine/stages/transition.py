@@ -1,4 +1,4 @@
-"""Start and end the stages of a run, apply what they change, and find how long they are."""
+"""Starts and ends the stages of a run, applies what they change, and finds how long they are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from epochal.engine.feed.feed import count_batches, count_samples
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.stage import merge_task_params
 from epochal.engine.optim.build_rate import warn_of_long_warmup
-from epochal.engine.optim.parameters import ParameterSelector
+from epochal.engine.optim.select_parameters import ParameterSelector
 from epochal.engine.run.stage_progress import EACH_EPOCH, ScheduleSpan, TrainingLimits
 from epochal.engine.stages.change_optimizer import (
     apply_optim_change,

@@ -1,4 +1,4 @@
-"""Save and restore attributes that task, model and loss change during a run."""
+"""Saves and restores attributes that task, model and loss change during a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collect and restore the state of an optimizer by the names of its parameters."""
+"""Collects and restores the state of an optimizer by the names of its parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collect the whole state of a run as trees by part, and restore it bit for bit."""
+"""Collects the whole state of a run as trees by part, and restores it bit for bit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from epochal.checkpoint.sharded import fit_to, read_whole
 from epochal.engine.device.seeding import generator_states, restore_generators
 from epochal.engine.loss.metric_adapter import MetricAdapter
 from epochal.engine.run.plan import list_due_times, restore_due_times
-from epochal.engine.run.progress import read_spent
+from epochal.engine.run.speed import read_spent
 from epochal.engine.state.changed_attributes import ChangedAttributes
 from epochal.engine.state.optimizer_state import (
     collect_optimizer,

@@ -1,4 +1,4 @@
-"""Save checkpoints while a run trains: taken between steps, written by a thread."""
+"""Saves checkpoints while a run trains: copied between steps, written by a thread."""
 
 from __future__ import annotations
 

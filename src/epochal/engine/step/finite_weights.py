@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from epochal.checkpoint.finite import are_finite
 from epochal.distributed.sharded_tensor import get_own_part, is_sharded
-from epochal.engine.optim.parameters import is_uninitialized
+from epochal.engine.optim.select_parameters import is_uninitialized
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

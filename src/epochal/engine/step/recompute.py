@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from epochal.engine.optim.parameters import matches_pattern
+from epochal.engine.optim.select_parameters import matches_pattern
 from epochal.errors import ConfigError, Problem, nearest_few
 
 if TYPE_CHECKING:

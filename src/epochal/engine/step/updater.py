@@ -17,8 +17,8 @@ from epochal.distributed.strategy import NoStrategy
 from epochal.engine.device.seeding import derive_seed
 from epochal.engine.feed.split_batch import get_batch_index
 from epochal.engine.optim.multi_optimizer import Optimizers
-from epochal.engine.optim.parameters import require_parameters
 from epochal.engine.optim.rate import FixedRate, Rate
+from epochal.engine.optim.select_parameters import require_parameters
 from epochal.engine.step.nonfinite_guard import (
     NonfiniteGuard,
     build_guard,

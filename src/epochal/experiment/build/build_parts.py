@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from epochal.config import Node
     from epochal.engine import Metric, Run, Task
     from epochal.experiment.build.builder import Assembly, Builder
-    from epochal.experiment.config.arguments import Args
+    from epochal.experiment.config.script_arguments import Args
 
 _PLACED = "_splits_with_loaders_from_the_experiment"
 Part = Any  # an object of the user's class

@@ -1,4 +1,4 @@
-"""Build the stages of the section ``stages``, and the optimizer after changes of its section."""
+"""Builds the stages of the section ``stages``, and the optimizer after changes of its section."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from epochal.distributed.world import World
     from epochal.engine import Task
     from epochal.engine.loss.loss import Loss
-    from epochal.experiment.config.arguments import Args
     from epochal.experiment.config.inputs import GivenParts
+    from epochal.experiment.config.script_arguments import Args
 
 Component = Any  # an object of the user's class
 

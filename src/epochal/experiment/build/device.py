@@ -113,7 +113,7 @@ def describe_ranks(choices: Choices) -> str:
     if largest > 1:
         number = str(least) if least == largest else f"{least} to {largest}"
         met = choices.get("rdzv_endpoint")
-        ranks = f"{ranks} on each of {number} machines, which meet at {met};"
+        ranks = f"{ranks} on each of {number} machines, which connect to {met};"
     return f"{ranks} on {where}, connected by {how}, that share each batch"
 
 

@@ -32,8 +32,8 @@ from epochal.engine.optim.param_groups import (
     find_rule_problems,
     group_parameters,
 )
-from epochal.engine.optim.parameters import ParameterSelector
 from epochal.engine.optim.rate import read_rate
+from epochal.engine.optim.select_parameters import ParameterSelector
 from epochal.errors import ConfigError, Place, Problem
 from epochal.experiment.config.inputs import OPTIMIZER_HINT
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from epochal.config import from_plain
 from epochal.config.node import TASK_OPENING
 from epochal.errors import ConfigError, Problem, nearest
-from epochal.experiment.config.arguments import to_args
+from epochal.experiment.config.script_arguments import to_args
 
 if TYPE_CHECKING:
     from epochal.config import Node

@@ -31,7 +31,7 @@ _TYPES: Mapping[str, Callable[[str], Any]] = {
 
 _OPTIONS = {
     "--variant NAMES": "a variant of the config, several as `wide,deep`, or `all`; "
-    "`base,all` also runs the config without any",
+    "`base,all` also runs the config without a variant",
     "--device D": "cpu, cuda, cuda:1 or just 1, ... (default: the best one); several as 0,1,2,3",
     "--gpus N": "number of accelerators, each with its own process; 0 is the CPU",
     "--nproc N": "number of processes that share each batch (default: one for each device)",

@@ -18,9 +18,9 @@ from epochal.config import Config, Duration, from_plain, load
 from epochal.engine import Runner, Train
 from epochal.engine.interfaces.every import Every
 from epochal.errors import ConfigError, Place, Problem, suggest
-from epochal.experiment.config.arguments import Args, ScriptOptions, Value, find_args_origin
 from epochal.experiment.config.check_file import CheckedConfig, check_config, drop_sections
 from epochal.experiment.config.choices import Choices, check_choices, to_override, to_overrides
+from epochal.experiment.config.script_arguments import Args, ScriptOptions, Value, find_args_origin
 
 if TYPE_CHECKING:
     from epochal.check import CheckReport

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
-from epochal.launch.jobs.freeze import copy_snapshot
+from epochal.launch.jobs.freeze_code import copy_snapshot
 from epochal.launch.jobs.seal import seal_code
 from epochal.records.code.code_manifest import DIFF_FILE, get_attempt_dir, read_manifest
+from epochal.records.code.code_snapshot import CodeSnapshot, SnapshotResult
 from epochal.records.code.file_selection import SnapshotLimits
-from epochal.records.code.snapshot import CodeSnapshot, SnapshotResult
 from epochal.records.folder.folder import FOLDS_DIR, Parent, pop_parent_variable
 from epochal.records.folder.machine import read_git_diff
 from epochal.records.layout.run_folders import EPOCHAL_DIR, make_epochal_dir

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, final
 
 from epochal.engine.execute import LEASE_LOST, result_of_error
 from epochal.engine.interfaces.monitor import Monitor
-from epochal.engine.process.grace import end_stalled_process
+from epochal.engine.process.grace_period import end_stalled_process
 from epochal.errors import RecordError
 from epochal.experiment.resume.changes import ChangedError
 from epochal.records.folder.folder import RUN_FILE_VARIABLE
@@ -27,7 +27,7 @@ from epochal.records.mail.lost_run_mail import (
 )
 from epochal.records.mail.mailbox import Mailbox
 from epochal.records.mail.outbox import BackgroundSender, queue_mail, read_specs
-from epochal.records.mail.signature import KeyUnusableError
+from epochal.records.mail.signing import KeyUnusableError
 from epochal.text.command import epochal_command
 
 if TYPE_CHECKING:

@@ -46,14 +46,14 @@ from epochal.records import (
 from epochal.records.folder.folder import report_run_folder
 from epochal.records.folder.machine import own_version
 from epochal.records.folder.record_digests import digest_config_files
-from epochal.records.layout.alive import LEASE_FILE as LEASE
-from epochal.records.layout.alive import (
+from epochal.records.layout.attempts import begin_attempt
+from epochal.records.layout.lease import LEASE_FILE as LEASE
+from epochal.records.layout.lease import (
     holding_lease,
     release_reserve,
     reserving_disk_space,
     writing_heartbeat,
 )
-from epochal.records.layout.attempts import begin_attempt
 from epochal.records.layout.os_errors import raising_record_errors
 from epochal.records.layout.stop_request import clear_stop_request
 from epochal.records.metrics.time_spent import TimeSpent, parse_time_spent
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from epochal.experiment.resume.resume_plan import ResumePlan
     from epochal.launch.jobs.frozen_job import FrozenCode
     from epochal.records import RunRecord
-    from epochal.records.layout.alive import Lease
+    from epochal.records.layout.lease import Lease
     from epochal.registry.project import Project
 
 logger = logging.getLogger(__name__)
@@ -293,7 +293,7 @@ def follow_record(world: World) -> OpenRecord:
 @final
 @dataclass(frozen=True)
 class _RecordForRanks:
-    """What the main process tells the others about its record."""
+    """What the main process sends to the others about its record."""
 
     checkpoint_dir: Path | None = None
     log_path: Path | None = None

@@ -17,8 +17,8 @@ from epochal.engine.execute import describe_plan
 from epochal.engine.feed.feed import named_loaders
 from epochal.engine.interfaces.average import AVERAGED_SPLIT
 from epochal.engine.interfaces.every import Every
-from epochal.engine.optim.parameters import is_uninitialized
 from epochal.engine.optim.rate import read_rate
+from epochal.engine.optim.select_parameters import is_uninitialized
 from epochal.engine.run.stage_progress import ScheduleSpan
 from epochal.engine.stages.rate_preview import RatePreview, preview_rates
 from epochal.engine.stages.transition import StageRow, list_stages

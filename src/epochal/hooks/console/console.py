@@ -15,7 +15,7 @@ from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import LOG_PRIORITY, Hook
 from epochal.engine.measure.clock import peak_memory_bytes
 from epochal.engine.run.engine_run import engine_run
-from epochal.engine.run.progress import SpeedMeter
+from epochal.engine.run.speed import SpeedMeter
 from epochal.hooks.console.notebook_display import NotebookDisplay
 from epochal.hooks.console.progress_display import (
     GAP,
@@ -33,7 +33,7 @@ from epochal.text.formatting import format_rate
 if TYPE_CHECKING:
     from epochal.engine.interfaces.run import Run
     from epochal.engine.measure.meter import Window
-    from epochal.engine.run.progress import Speed
+    from epochal.engine.run.speed import Speed
 
 logger = logging.getLogger("epochal.hooks.console")
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from typing_extensions import override
 
 from epochal.engine.feed.feed import count_batches, named_loaders
-from epochal.engine.run.progress import seconds_left
+from epochal.engine.run.speed import seconds_left
 from epochal.text.formatting import format_rate
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from epochal.launch.restart_policy import PREEMPTED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from epochal.launch.options import LaunchOptions
+    from epochal.launch.launch_options import LaunchOptions
 
 System = Literal["kubernetes", "skypilot"]
 

@@ -1,4 +1,4 @@
-"""One job on a node of a cluster: runs there, next to its process, and knows no cluster."""
+"""One job on a node of a cluster: starts its process there; independent of Ray and Slurm."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from epochal.launch.restart_policy import PREEMPTED
 from epochal.records.find import read_run
 from epochal.records.folder.folder import Parent
 from epochal.records.folder.writer import COMPLETED_STATUSES
-from epochal.records.layout.alive import LEASE_FILE, is_owner_alive
+from epochal.records.layout.lease import LEASE_FILE, is_owner_alive
 from epochal.records.layout.process import host_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from epochal.launch.options import LaunchOptions
+    from epochal.launch.launch_options import LaunchOptions
     from epochal.launch.pool.backlog import JobEnd, WaitingJob
 
 _THREADS = "OMP_NUM_THREADS"
@@ -35,7 +35,7 @@ _THREADS = "OMP_NUM_THREADS"
 @final
 @dataclass(frozen=True, kw_only=True)
 class NodeStart:
-    """One start of a job as it travels to a node: paths that all nodes see, no values."""
+    """One start of a job as it is sent to a node: paths that all nodes see, no values."""
 
     file: Path
     device: str
@@ -56,13 +56,13 @@ class NodeStart:
         return replace(self, resume=resume, parent=parent or self.parent)
 
     def meeting(self, nodes: int | str, endpoint: str) -> NodeStart:
-        """The same start as one of several machines that meet at an endpoint."""
+        """The same start as one of several machines that connect to an endpoint."""
         words = ("--nnodes", str(nodes), "--rdzv-endpoint", endpoint)
         return replace(self, options=(*self.options, *words))
 
 
 def plan_node_start(start: JobStart, options: LaunchOptions, num_gpus: int | None) -> NodeStart:
-    """What travels to the node; ``num_gpus`` are those that the cluster gives, None: unknown."""
+    """What is sent to the node; ``num_gpus`` are those that the cluster assigns, None: unknown."""
     device = start.device.choice
     if not device and num_gpus is not None:
         device = "cpu" if not num_gpus else "cuda:0" if options.num_ranks == 1 else "cuda"

@@ -11,7 +11,7 @@ from typing_extensions import override
 from epochal import durable
 from epochal.errors import ConfigError, Problem
 from epochal.launch.cluster.node_job import NodeJob, NodeStart, describe_node_start, plan_node_start
-from epochal.launch.options import LaunchOptions
+from epochal.launch.launch_options import LaunchOptions
 from epochal.launch.pool.executor import Executor, JobHandle, JobStart
 from epochal.launch.pool.pool import CANNOT_START
 from epochal.launch.restart_policy import PREEMPTED
@@ -65,7 +65,7 @@ class RayNode:
         self._job = NodeJob(start)
 
     def find_endpoint(self) -> str:
-        """A free port of this node, at which the nodes of a run can meet."""
+        """A free port of this node, to which the nodes of a run can connect."""
         import ray
 
         with socket.socket() as probe:
@@ -295,7 +295,7 @@ class _RayGroup(JobHandle):
         return _RayHandle(actor, self._request.log)
 
     def _watch(self) -> None:
-        """Look how the nodes are; the first one has the meeting point and cannot be replaced."""
+        """Check the nodes; the first one hosts the rendezvous and cannot be replaced."""
         first = self._members[0]
         for one in list(self._members):
             code = one.poll()

@@ -23,7 +23,7 @@ from epochal.launch.cluster.node_job import (
     is_complete,
     plan_node_start,
 )
-from epochal.launch.options import LaunchOptions
+from epochal.launch.launch_options import LaunchOptions
 from epochal.launch.pool.executor import Executor, JobHandle, JobStart
 from epochal.launch.pool.pool import CANNOT_START, read_run_file
 from epochal.launch.restart_policy import PREEMPTED, SUCCESS

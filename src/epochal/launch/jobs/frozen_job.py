@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal.config import FrozenSource
 from epochal.errors import RecordError
-from epochal.launch.jobs.private import write_private
+from epochal.launch.jobs.private_files import write_private
 from epochal.registry.project import Project
 
 if TYPE_CHECKING:

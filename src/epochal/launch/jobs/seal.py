@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from epochal import durable
 from epochal.errors import RecordError
 from epochal.records.code.code_manifest import CODE_MANIFEST_FILE, find_code_dir
-from epochal.records.mail.signature import (
+from epochal.records.mail.signing import (
     SIGNATURE,
     KeyUnusableError,
     has_signature,

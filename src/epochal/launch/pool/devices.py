@@ -18,7 +18,7 @@ from typing_extensions import override
 from epochal import durable
 from epochal.durable.held_lock import BEAT_SECONDS
 from epochal.errors import ConfigError, Problem
-from epochal.launch.jobs.private import make_private_dir
+from epochal.launch.jobs.private_files import make_private_dir
 from epochal.launch.pool.gpus import find_gpus
 from epochal.records.layout.process import describe_process, is_owner_gone, utc_now
 from epochal.text.formatting import format_bytes
@@ -47,7 +47,7 @@ class DeviceRequest:
     """The device that it runs on if that is free."""
 
     num_processes: int = 1
-    """Each has a GPU of its own; all of them share a CPU."""
+    """Each has its own GPU; all of them share a CPU."""
 
 
 @final
@@ -184,7 +184,7 @@ class Leases(ABC):
 
     @abstractmethod
     def release(self, lease: DeviceLease) -> None:
-        """Give a lease back."""
+        """Release a lease."""
 
     @abstractmethod
     def beat(self) -> None:

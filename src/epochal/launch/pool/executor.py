@@ -37,7 +37,7 @@ class JobStart:
     """The run that a new run belongs to."""
 
     options: tuple[str, ...] = ()
-    """More options of its command: how many processes it starts, and where machines meet."""
+    """More options of its command: number of processes, and the endpoint of the rendezvous."""
 
     keep_open: tuple[int, ...] = ()
     """Locks that the process holds until it ends, as descriptors of this process."""

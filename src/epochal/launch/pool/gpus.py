@@ -18,10 +18,10 @@ class Gpu:
     uuid: str
     name: str
     read_memory: Callable[[], tuple[int, int]]
-    """Gives the free and the total bytes; RuntimeError if the driver does not tell."""
+    """Gives the free and the total bytes; RuntimeError if the driver does not report them."""
 
     read_use: Callable[[], float | None] = lambda: None
-    """Gives the percentage of the time in which it computed; None if the driver does not tell."""
+    """Gives the percentage of time in which it computed; None if the driver does not report it."""
 
 
 def find_gpus() -> list[Gpu]:

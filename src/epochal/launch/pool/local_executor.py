@@ -1,4 +1,4 @@
-"""Runs each job in a process of its own on this machine."""
+"""Runs each job in its own process on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from epochal.launch.child_process import start_child
 from epochal.launch.fork_server import ForkServer, can_fork
-from epochal.launch.jobs.freeze import find_framework
+from epochal.launch.jobs.freeze_code import find_framework
 from epochal.launch.pool.executor import Executor, JobHandle, JobStart
 from epochal.launch.restart_policy import PREEMPTED
 from epochal.records.folder.folder import JOB_RUN_FILE_VARIABLE, PARENT_VARIABLE

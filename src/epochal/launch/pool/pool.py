@@ -141,7 +141,7 @@ class Pool:
         self._show(self)
 
     def _tick(self) -> bool:
-        """Do what is due now; gives whether anything is left."""
+        """Do what is due now; returns whether anything is left."""
         for entry in list(self.running):
             self._poll(entry)
         if self.backlog.wants_drain():

@@ -73,7 +73,7 @@ def run_jobs(
 
 
 def keep_output(log: Path, run_dir: Path | None) -> Path:
-    """Move the output of a job's processes into the folder of its run; gives its place."""
+    """Move the output of a job's processes into the folder of its run; returns its place."""
     if run_dir is None or not (run_dir / "logs").is_dir():
         return log
     numbers = ("", *(f".{number}" for number in range(1, 1000)))

@@ -14,7 +14,7 @@ from epochal.launch.jobs.seal import seal_job
 from epochal.launch.pool.run_jobs import remove_batch
 from epochal.records.find import read_run
 from epochal.records.folder.writer import COMPLETED_STATUSES, ENDED_STATUSES
-from epochal.records.project.database import get_database_path, open_database, writing
+from epochal.records.project.project_database import get_database_path, open_database, writing
 from epochal.records.secrets.text_redaction import redact
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class Queue:
         return self.get(job_id)
 
     def set_paused(self, is_paused: bool, job_id: int | None = None) -> None:
-        """Pause or continue one waiting job, or the whole queue; running jobs go on."""
+        """Pause or continue one waiting job, or the whole queue; running jobs continue."""
         if job_id is None:
             self._set("is_paused", "1" if is_paused else "0")
             return
@@ -328,7 +328,7 @@ class Queue:
         return closing(open_database(self.runs_dir))
 
     def update(self, job_id: int, expected: Collection[JobState], **values: object) -> bool:
-        """Change a job if it is in one of the expected states; gives whether it was."""
+        """Change a job if it is in one of the expected states; returns whether it was."""
         names = ", ".join(f"{name} = ?" for name in values)
         marks = ", ".join("?" * len(expected))
         with self._open() as connection, writing(connection):

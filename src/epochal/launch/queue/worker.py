@@ -152,7 +152,7 @@ class QueueBacklog(Backlog):
         self._queue.forget_ended()
 
     def recover(self) -> None:
-        """Let jobs wait again whose worker and process are gone; note those that finished."""
+        """Requeue jobs whose worker and process have died; note those that finished."""
         for job in self._queue.list_jobs("running"):
             if not job.file.is_file():
                 values = {"state": "failed", "error": "its files are gone", "ended": self._clock()}
@@ -279,7 +279,7 @@ def _describe(job: QueuedJob, end: JobEnd, record: RunRecord | None) -> str:
 
 
 def _is_orphan(job: QueuedJob) -> bool:
-    """Whether the worker of a running job is gone, while the process of the job still ends."""
+    """Whether the worker of a running job has died while the process of the job still ends."""
     return is_owner_gone(durable.read_holder(_lock_path(job)))
 
 

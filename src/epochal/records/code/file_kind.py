@@ -1,4 +1,4 @@
-"""Tells code, configs and data apart, and removes secrets from code and configs only."""
+"""Distinguishes code, configs and data; secrets are removed from code and configs only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Creates run folders, names their parts, and tells processes about parents and supervisors."""
+"""Creates run folders, names their parts, and passes parents and supervisors to child processes."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from epochal.records.folder.provenance import (
     get_newest_origins,
 )
 from epochal.records.folder.readme import UNTITLED, parse_readme
-from epochal.records.layout.alive import is_owner_alive
 from epochal.records.layout.attempts import ROLLBACK, Attempt, read_attempts
 from epochal.records.layout.coerce import as_count, as_finite_numbers, as_text, iter_leaves
+from epochal.records.layout.lease import is_owner_alive
 from epochal.records.layout.os_errors import describe_os_error
 from epochal.records.metrics.points import (
     Library,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from epochal.config.source_file import SourceFile
     from epochal.records.folder.folder import RunFolder
-    from epochal.records.layout.alive import Lease
+    from epochal.records.layout.lease import Lease
 
 Status = Literal[
     "starting", "running", "finished", "stopped", "failed", "diverged", "interrupted", "preempted"

@@ -8,8 +8,8 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, Self, final
 
 from epochal.records.folder.machine import find_file_system, is_network_file_system
-from epochal.records.index import database as store
-from epochal.records.index.database import INTERNAL_COLUMNS, RUN_COLUMNS, create_tables
+from epochal.records.index import index_database as store
+from epochal.records.index.index_database import INTERNAL_COLUMNS, RUN_COLUMNS, create_tables
 from epochal.records.index.refresh import RefreshResult, ignore_progress, refresh_tables
 from epochal.records.index.run_rows import to_fts_query
 from epochal.records.layout.run_folders import (

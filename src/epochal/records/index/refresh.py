@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from epochal.records.folder.reader import read_folder
-from epochal.records.index.database import RUN_COLUMNS
+from epochal.records.index.index_database import RUN_COLUMNS
 from epochal.records.index.run_rows import (
     count_points,
     escape_surrogates,

@@ -19,7 +19,7 @@ from epochal.records.folder.reader import (
     seconds_of,
     tag_of,
 )
-from epochal.records.index.database import MAX_INTEGER, MIN_INTEGER
+from epochal.records.index.index_database import MAX_INTEGER, MIN_INTEGER
 from epochal.records.index.replicates import replicate_key
 from epochal.records.layout.coerce import as_float, as_mapping, as_text, iter_leaves
 from epochal.records.metrics.points import POINT_BYTES

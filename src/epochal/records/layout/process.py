@@ -1,4 +1,4 @@
-"""Describes processes and times as records store them, and tells whether a process has ended."""
+"""Describes processes and times as records store them, and finds whether a process has ended."""
 
 from __future__ import annotations
 

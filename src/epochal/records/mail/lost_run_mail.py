@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 from epochal import durable
 from epochal.errors import RecordError
 from epochal.records.find import read_run
-from epochal.records.layout.alive import HEARTBEAT_FILE, is_owner_alive
+from epochal.records.layout.lease import HEARTBEAT_FILE, is_owner_alive
 from epochal.records.layout.process import (
     describe_process,
     is_owner_gone,
@@ -21,7 +21,7 @@ from epochal.records.layout.process import (
 from epochal.records.mail.compose import compose, describe_run, mail_kind
 from epochal.records.mail.mailbox import Mailbox, is_run_name, make_id
 from epochal.records.mail.outbox import locked, queue_mail
-from epochal.records.mail.signature import SIGNATURE, KeyUnusableError, is_signed, write_signed
+from epochal.records.mail.signing import SIGNATURE, KeyUnusableError, is_signed, write_signed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -16,7 +16,7 @@ from epochal.config import dump, load
 from epochal.durable.reading import NO_FOLLOW
 from epochal.errors import ConfigError
 from epochal.records.mail.mailbox import OUTBOX, Mail, parse_mail
-from epochal.records.mail.signature import KeyUnusableError, is_signed, write_signed
+from epochal.records.mail.signing import KeyUnusableError, is_signed, write_signed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -11,7 +11,7 @@ from epochal import durable
 from epochal.errors import ConfigError, Problem, RecordError, suggest
 from epochal.records.layout.coerce import as_mapping
 from epochal.records.layout.process import utc_now
-from epochal.records.project.database import (
+from epochal.records.project.project_database import (
     explain_damage,
     get_database_path,
     open_database,

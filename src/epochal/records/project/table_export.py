@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Literal
 
 from epochal.records.project.table_content import TextCell
-from epochal.records.query.result_table import encode_csv
-from epochal.records.query.values import read_number
+from epochal.records.query.syntax import read_number
+from epochal.records.query.tabulate import encode_csv
 from epochal.text.formatting import format_value
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from epochal.records.folder.reader import MONITOR_KEYS, get_monitor_mode, infer_mode
-from epochal.records.query.ask import decode
+from epochal.records.query.query_runs import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

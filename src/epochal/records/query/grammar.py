@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, TypeVar, final
 
 from epochal.errors import ConfigError, Problem, suggest
-from epochal.records.query.values import (
+from epochal.records.query.syntax import (
     ACCEPTED_TIMES,
     FUNCTIONS,
     BoolOp,
@@ -26,7 +26,7 @@ from epochal.records.query.values import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from epochal.records.query.values import Query, QueryText
+    from epochal.records.query.syntax import Query, QueryText
 
 _T = TypeVar("_T")
 _MAX_LENGTH = 10_000

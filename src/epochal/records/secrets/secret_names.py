@@ -1,4 +1,4 @@
-"""Tells from a name whether its value is a secret."""
+"""Decides from a name whether its value is a secret."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a sweep leaves for readers: a page and a picture of the same figures, and an export."""
+"""The report of a sweep as HTML and PNG, and its export to Optuna."""

@@ -31,7 +31,7 @@ class Axis:
     high: float = 1.0
     is_log: bool = False
     choices: tuple[str, ...] = ()
-    """The texts of the values, if each has a place of its own."""
+    """The texts of the values, if each has its own place."""
 
     def place(self, value: Any) -> float | None:  # noqa: ANN401 - any plain value
         """The place of a value, at an edge if it is beyond; None if it has none."""

@@ -1,4 +1,4 @@
-"""What the report shows, as plain data that the page and the picture draw."""
+"""The figures of a report as plain data, which the HTML page and the PNG file draw."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Figures:
     """In the order of their numbers."""
 
     best: tuple[Mark, ...]
-    """The best finished trials; with several objectives those that nothing dominates."""
+    """The best finished trials; with several objectives those on the Pareto front."""
 
     best_so_far: tuple[tuple[int, float], ...]
     """Number of the trial and the value, where it became better."""

@@ -1,4 +1,4 @@
-"""How much each parameter decides about the objective: the share of variance it explains alone.
+"""How important each parameter is: the share of the variance that it explains alone.
 
 The trials are put into groups of similar values of one parameter, and the share is the variance
 between the groups over that of all trials, less what chance alone would give (epsilon squared).

@@ -23,7 +23,7 @@ _PLAIN = (str, int, float, bool, type(None))
 
 
 def export_study(name: str, settings: SweepSettings, trials: Collection[Trial], path: Path) -> str:
-    """Write all trials as an Optuna study; gives the address for optuna-dashboard.
+    """Write all trials as an Optuna study; returns the address for optuna-dashboard.
 
     Args:
         name: The name of the study.
@@ -102,7 +102,7 @@ def _to_frozen(trial: Trial, settings: SweepSettings, distributions: dict[str, A
 
 
 def _to_distribution(parameter: SweepParameter, values: Collection[Any]) -> Any:  # noqa: ANN401 - a class of Optuna
-    """What Optuna knows a parameter by, wide enough for values of an earlier range."""
+    """The Optuna distribution of a parameter, wide enough for values of an earlier range."""
     from optuna import distributions as kinds
 
     space = parameter.values

@@ -186,7 +186,7 @@ def draw_curves(figures: Figures) -> str:
 
 
 def draw_objectives(figures: Figures) -> str:
-    """The first two objectives of each trial; those that nothing dominates are joined."""
+    """The first two objectives of each trial; those on the Pareto front are joined."""
     known = [one for one in figures.marks if len(one.objectives) > 1]
     names = [one.metric for one in figures.settings.objectives]
     axes = [axis_of_numbers(names[i], [one.objectives[i] for one in known]) for i in (0, 1)]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def write_report(
     folder: SweepFolder, settings: SweepSettings, trials: Collection[Trial]
 ) -> Iterator[Path | str]:
-    """Write ``report.html`` and ``report.png``; gives their paths, or why one is missing."""
+    """Write ``report.html`` and ``report.png``; returns their paths, or why one is missing."""
     figures = prepare_figures(folder.id, settings, trials)
     page = folder.path / "report.html"
     clean.write_text(page, render_html(figures))

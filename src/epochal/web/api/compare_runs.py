@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from epochal.records.compare.comparison import diff
-from epochal.records.query.ask import Question, ask, columns_of
-from epochal.records.query.names import ConfigKey
+from epochal.records.query.query_runs import RunQuery, columns_of, query_runs
+from epochal.records.query.resolve_names import ConfigKey
 from epochal.web.api.list_runs import iter_columns
 from epochal.web.api.series import read_series
 from epochal.web.site.api_error import ApiError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from epochal.records.compare.comparison import Comparison
     from epochal.records.compare.difference import Difference, RunValue, SectionComparison
     from epochal.records.index import Index
-    from epochal.records.query.ask import Answer
+    from epochal.records.query.query_runs import QueryResult
     from epochal.web.site.routes import ApiCall
     from epochal.web.site.site import Site
 
@@ -154,18 +154,18 @@ def scatter_runs(site: Site, call: ApiCall) -> dict[str, Any]:
 def _scatter(
     index: Index, *, site: Site, ids: Sequence[str], query: Mapping[str, Any]
 ) -> dict[str, Any]:
-    question = Question(
+    run_query = RunQuery(
         where=query["where"],
         columns=query["columns"] or ", ".join(_differing_keys(index)) or "seed",
         below=site.index.below,
         limit=_MAX_FOUND if query["where"].strip() else None,
     )
-    answer = ask(index, question)
+    answer = query_runs(index, run_query)
     places = [n for n, row in enumerate(answer.rows) if not ids or row["run"] in ids]
-    targets = columns_of(index, question.text("columns"), answer)
+    targets = columns_of(index, run_query.text("columns"), answer)
     metric = query["metric"] or _find_metric(answer, places)
     if metric and metric not in {one.shown for one in targets}:
-        targets += columns_of(index, replace(question, columns=metric).text("columns"), answer)
+        targets += columns_of(index, replace(run_query, columns=metric).text("columns"), answer)
     columns = {
         one.shown: values for one, values in zip(targets, answer.columns(targets), strict=True)
     }
@@ -207,7 +207,7 @@ def _differing_keys(index: Index) -> list[str]:
     return [f'"{one["name"]}"' if "," in one["name"] else one["name"] for one in found][:_MAX_KEYS]
 
 
-def _find_metric(answer: Answer, places: Sequence[int]) -> str:
+def _find_metric(answer: QueryResult, places: Sequence[int]) -> str:
     """The metric that most of the runs monitor."""
     names = [str(answer.rows[n]["monitor"] or "") for n in places]
     counts = Counter(name.lstrip("+-") for name in names if name)

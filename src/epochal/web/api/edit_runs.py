@@ -10,7 +10,7 @@ from epochal.records.folder.labels import change_labels, check_labels, read_labe
 from epochal.records.folder.readme import README_FILE, parse_readme, write_readme
 from epochal.records.layout.process import read_text
 from epochal.records.prune import RetentionPolicy, find_linked_runs, plan_pruning, remove_run
-from epochal.records.query.ask import Answer, Question, ask
+from epochal.records.query.query_runs import QueryResult, RunQuery, query_runs
 from epochal.records.removable import why_not_removable
 from epochal.web.site.api_error import ApiError
 
@@ -82,11 +82,11 @@ def delete_runs(site: Site, call: ApiCall) -> dict[str, Any]:
 
 
 def _plan(index: Index, folders: set[Path]) -> tuple[PrunePlan, dict[int, Path]]:
-    whole = ask(index, Question())
+    whole = query_runs(index, RunQuery())
     rows = [row for row in whole.rows if whole.path(row) in folders]
     plan = plan_pruning(
         whole,
-        Answer(index, rows),
+        QueryResult(index, rows),
         RetentionPolicy(),
         now=datetime.now(UTC),
         why_not=lambda folder: why_not_removable(folder, index.root),

@@ -11,7 +11,7 @@ from epochal import durable
 from epochal.launch.pool.gpus import find_gpus
 from epochal.launch.pool.pool import read_run_file
 from epochal.launch.queue.queue import Queue
-from epochal.records.layout.alive import BEAT_SECONDS, LEASE_FILE, is_owner_alive
+from epochal.records.layout.lease import BEAT_SECONDS, LEASE_FILE, is_owner_alive
 from epochal.records.layout.os_errors import describe_os_error
 from epochal.records.layout.process import host_name
 from epochal.records.layout.stop_request import STOP_REQUESTED, write_stop_request

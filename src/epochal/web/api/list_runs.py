@@ -1,4 +1,4 @@
-"""The table of runs: columns there are, and rows that a query selects, sorts and groups."""
+"""The table of runs: the available columns, and rows that a query selects, sorts and groups."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from epochal.records.folder.labels import split_labels
-from epochal.records.query.ask import Question, ask, columns_of, count_runs, orders_of
-from epochal.records.query.names import FACTS, ConfigKey, Fact, Measure
-from epochal.records.query.result_table import REPLICATE, group, join_values, sort_groups
-from epochal.records.query.values import QueryError
+from epochal.records.query.query_runs import RunQuery, columns_of, count_runs, orders_of, query_runs
+from epochal.records.query.resolve_names import FACTS, ConfigKey, Fact, Measure
+from epochal.records.query.syntax import QueryError
+from epochal.records.query.tabulate import REPLICATE, group, join_values, sort_groups
 from epochal.web.site.api_error import ApiError
 from epochal.web.site.numbers import to_json_value
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from epochal.records.index import Index
-    from epochal.records.query.ask import Answer
-    from epochal.records.query.names import Target
-    from epochal.records.query.result_table import RunGroup
+    from epochal.records.query.query_runs import QueryResult
+    from epochal.records.query.resolve_names import Target
+    from epochal.records.query.tabulate import RunGroup
     from epochal.web.site.routes import ApiCall
     from epochal.web.site.site import Site
 
@@ -74,7 +74,7 @@ def iter_columns(index: Index) -> Iterator[dict[str, Any]]:
 def list_runs(site: Site, call: ApiCall) -> dict[str, Any]:
     """The rows that a query selects, or what is wrong with the query."""
     query = call.query
-    question = Question(
+    run_query = RunQuery(
         where=query["where"],
         sort=query["sort"],
         search=query["search"],
@@ -83,7 +83,7 @@ def list_runs(site: Site, call: ApiCall) -> dict[str, Any]:
         below=site.index.below,
     )
     try:
-        return site.index.ask(partial(_list, question=question, query=query))
+        return site.index.ask(partial(_list, run_query=run_query, query=query))
     except QueryError as error:
         (first,) = error.problems
         place = {"start": error.start, "end": error.end}
@@ -91,14 +91,14 @@ def list_runs(site: Site, call: ApiCall) -> dict[str, Any]:
         return {"total": 0, "columns": [], "rows": [], "problem": problem}
 
 
-def _list(index: Index, *, question: Question, query: Mapping[str, Any]) -> dict[str, Any]:
+def _list(index: Index, *, run_query: RunQuery, query: Mapping[str, Any]) -> dict[str, Any]:
     if query["group"]:
-        return _list_groups(index, question, query)
-    total = count_runs(index, question)
-    answer = ask(index, replace(question, offset=query["offset"], limit=query["limit"]))
-    targets = _targets(index, question, answer)
+        return _list_groups(index, run_query, query)
+    total = count_runs(index, run_query)
+    answer = query_runs(index, replace(run_query, offset=query["offset"], limit=query["limit"]))
+    targets = _targets(index, run_query, answer)
     order = range(len(answer.rows))
-    places = list(order if question.sort.strip() else reversed(order))  # the newest first
+    places = list(order if run_query.sort.strip() else reversed(order))  # the newest first
     cells = answer.columns(targets)
     rows = [
         _row(answer, place) | {"cells": [to_json_value(column[place]) for column in cells]}
@@ -107,8 +107,8 @@ def _list(index: Index, *, question: Question, query: Mapping[str, Any]) -> dict
     return _table(total, targets, rows)
 
 
-def _targets(index: Index, question: Question, answer: Answer) -> list[Target]:
-    targets = columns_of(index, question.text("columns"), answer)
+def _targets(index: Index, run_query: RunQuery, answer: QueryResult) -> list[Target]:
+    targets = columns_of(index, run_query.text("columns"), answer)
     if len(targets) > MAX_COLUMNS:
         raise ApiError(422, f"columns: {len(targets)} are too many", f"at most {MAX_COLUMNS}")
     return targets
@@ -125,7 +125,7 @@ def _kind(target: Target) -> str:
     return "config" if isinstance(target, ConfigKey) else "metric"
 
 
-def _row(answer: Answer, place: int) -> dict[str, Any]:
+def _row(answer: QueryResult, place: int) -> dict[str, Any]:
     row = answer.rows[place]
     names = ("tag", "status", "reason", "runner", "started", "seconds", "step", "monitor", "error")
     plain = {name: row[name] for name in names}
@@ -138,13 +138,13 @@ def _row(answer: Answer, place: int) -> dict[str, Any]:
     } | plain
 
 
-def _list_groups(index: Index, question: Question, query: Mapping[str, Any]) -> dict[str, Any]:
-    answer = ask(index, question)
-    targets = _targets(index, question, answer)
+def _list_groups(index: Index, run_query: RunQuery, query: Mapping[str, Any]) -> dict[str, Any]:
+    answer = query_runs(index, run_query)
+    targets = _targets(index, run_query, answer)
     by = REPLICATE if query["group"] == "seed" else Fact(query["group"], query["group"])
     groups = group(answer, [by])
-    if question.sort.strip():
-        for target, is_descending in orders_of(index, question)[:1]:
+    if run_query.sort.strip():
+        for target, is_descending in orders_of(index, run_query)[:1]:
             groups = sort_groups(groups, answer.values(target), is_descending=is_descending)
     else:
         groups.sort(key=lambda one: str(answer.rows[one.places[-1]]["started"]), reverse=True)
@@ -155,7 +155,7 @@ def _list_groups(index: Index, question: Question, query: Mapping[str, Any]) -> 
 
 
 def _group_row(
-    answer: Answer, one: RunGroup, columns: Sequence[tuple[Target, list[Any]]]
+    answer: QueryResult, one: RunGroup, columns: Sequence[tuple[Target, list[Any]]]
 ) -> dict[str, Any]:
     cells: list[object] = []
     intervals: list[object] = []

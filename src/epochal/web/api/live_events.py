@@ -23,7 +23,7 @@ from epochal.records.metrics.points import (
     mask_valid_rows,
     read_series_names,
 )
-from epochal.records.project.database import get_database_path
+from epochal.records.project.project_database import get_database_path
 from epochal.web.site.numbers import to_json_numbers
 from epochal.web.site.routes import EventStream
 

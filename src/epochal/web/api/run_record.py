@@ -266,7 +266,7 @@ def get_log(site: Site, call: ApiCall) -> dict[str, Any]:
 
 
 def search_log(site: Site, call: ApiCall) -> dict[str, Any]:
-    """The lines of a log that contain a text, whatever its case."""
+    """The lines of a log that contain a text, in upper or lower case."""
     wanted = call.query["q"].casefold()
     hits, read = [], 0
     if not wanted.strip():

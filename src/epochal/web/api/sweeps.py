@@ -1,4 +1,4 @@
-"""The sweeps beside the runs: progress, trials, the best ones, and what mattered."""
+"""The sweeps of the project: progress, trials, the best ones, and important parameters."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ _SECTIONS = re.compile(r'^[ \t{]*["\[]?(task|model|experiment|\$BASE)\b', re.MUL
 @final
 @dataclass(frozen=True, kw_only=True)
 class LaunchRequest:
-    """What a user changed in a form: values by key, or the text of all shown keys."""
+    """The changes of a user in a form: values by key, or the text of all shown keys."""
 
     overrides: Mapping[str, Any] = field(default_factory=dict)
     text: str | None = None
@@ -105,7 +105,7 @@ class Launcher(Protocol):
     def add(
         self, source: Path, request: LaunchRequest, on_frozen: Callable[[str], None]
     ) -> list[int]:
-        """Add a checked config to the queue; gives the numbers of the jobs.
+        """Add a checked config to the queue; returns the numbers of the jobs.
 
         ``on_frozen`` receives the name of their folder before they are added.
         """
@@ -160,7 +160,7 @@ class Launches:
         facts: Mapping[str, Any],
         add: Callable[[Callable[[str], None]], list[int]],
     ) -> list[int]:
-        """Add jobs once per ``key``, and note it; gives their numbers.
+        """Add jobs once per ``key``, and note it; returns their numbers.
 
         The note is written before and after, so that a server that was killed in between knows
         whether the jobs exist.

@@ -1,4 +1,4 @@
-"""Numbers as JSON has them: NaN and infinities become texts in tables, and gaps in curves."""
+"""Numbers for JSON, which has no NaN: text in tables, gaps in curves."""
 
 from __future__ import annotations
 

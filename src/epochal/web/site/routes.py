@@ -115,7 +115,7 @@ class FileAnswer:
 @final
 @dataclass(frozen=True, slots=True)
 class JsonAnswer:
-    """An answer in JSON with headers of its own."""
+    """An answer in JSON with additional headers."""
 
     value: object
     headers: Mapping[str, str] = field(default_factory=dict)

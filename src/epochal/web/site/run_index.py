@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from epochal.records.index import Index
-from epochal.records.query.ask import is_root
+from epochal.records.query.query_runs import is_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
 from epochal.errors import RecordError
-from epochal.launch.jobs.private import make_private_dir, write_private
+from epochal.launch.jobs.private_files import make_private_dir, write_private
 from epochal.records.layout.coerce import as_float, as_mapping
 from epochal.records.layout.process import host_name
-from epochal.records.mail.signature import KeyUnusableError, find_key_path
+from epochal.records.mail.signing import KeyUnusableError, find_key_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

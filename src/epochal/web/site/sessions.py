@@ -38,7 +38,7 @@ class WebSession:
 
     capabilities: tuple[Capability, ...]
     key: str
-    """The hash of its cookie, under which the server knows it."""
+    """The hash of its cookie, which identifies it on the server."""
 
 
 @final

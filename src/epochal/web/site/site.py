@@ -44,7 +44,7 @@ class SweepReader(Protocol):
         """Ask a sweep to stop; False if nothing runs it, RecordError if it is not this user's."""
 
     def add_trials(self, sweep_id: str, trials: int) -> bool:
-        """Search with more trials; gives whether a process runs the sweep now."""
+        """Search with more trials; returns whether a process runs the sweep now."""
 
     def measure_importance(
         self, keys: Sequence[str], values: Sequence[tuple[Mapping[str, Any], float]]

@@ -15,10 +15,10 @@ from epochal.cli.pages.run_list import (
     format_runs,
     run_to_json,
 )
-from epochal.records.index.database import create_tables
-from epochal.records.query.ask import Question, ask
-from epochal.records.query.names import ConfigKey, Fact, Measure
-from epochal.records.query.result_table import REPLICATE, group
+from epochal.records.index.index_database import create_tables
+from epochal.records.query.query_runs import RunQuery, query_runs
+from epochal.records.query.resolve_names import ConfigKey, Fact, Measure
+from epochal.records.query.tabulate import REPLICATE, group
 from indexed import Indexed, add_run
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def answer_of(*runs: dict[str, Any]) -> Any:
     usual = {"project": "store", "tag": "shop", "runner": "train", "status": "finished"}
     for i, facts in enumerate(runs):
         add_run(connection, f"run-{i}", **{**usual, "started": f"2026-11-1{i}", **facts})
-    return ask(Indexed(connection), Question())  # type: ignore[arg-type]  # has what is used
+    return query_runs(Indexed(connection), RunQuery())  # type: ignore[arg-type]  # has what is used
 
 
 def run_with(accuracy: float, *, lr: float = 0.1, **facts: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from epochal.cli.pages.run_page import describe_run
 from epochal.records import read_run
 from epochal.records.index import Index
 from epochal.records.metrics.time_spent import TimeSpent
-from epochal.records.query.ask import Question, ask
+from epochal.records.query.query_runs import RunQuery, query_runs
 from indexed import record_run
 from past_runs import change
 from small_project import Command, run_folders
@@ -138,7 +138,9 @@ def test_parent_is_shown_and_can_be_queried(tmp_path: Path) -> None:
         assert f"  parent   {words}" in list(describe_run(read_run(folder), tmp_path)), kind
         with Index.open(root) as index:
             index.refresh()
-            found = ask(index, Question(where=f"parent_kind = {kind} and parent = other")).rows
+            found = query_runs(
+                index, RunQuery(where=f"parent_kind = {kind} and parent = other")
+            ).rows
         assert [row["run"] for row in found] == [folder.name], kind
 
 

@@ -85,7 +85,7 @@ def test_index_of_a_read_only_folder_is_in_memory_with_a_note(
     def refuse(*_: object, **__: object) -> None:
         raise sqlite3.OperationalError("attempt to write a readonly database")
 
-    monkeypatch.setattr("epochal.records.index.database.open_writer", refuse)
+    monkeypatch.setattr("epochal.records.index.index_database.open_writer", refuse)
     done = epochal("index", "rebuild", "--runs-dir", root)
     assert done.code == 0
     assert done.out.startswith("2 runs in the index (in memory)")

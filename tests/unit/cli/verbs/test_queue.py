@@ -71,7 +71,7 @@ def test_jobs_are_moved_paused_and_removed(shop: Path, epochal: Command) -> None
     assert "the queue is paused: epochal queue unpause" in epochal("queue", "list").out
 
 
-def test_jobs_are_told_apart_by_their_overrides(shop: Path, epochal: Command) -> None:
+def test_titles_of_jobs_have_their_overrides(shop: Path, epochal: Command) -> None:
     words = ("config.yaml", "optim.lr=0.25", "extra.api_key=sk-1234567890abcdef1234567890abcdef")
     assert (
         "would add config.yaml optim.lr=0.25 extra"

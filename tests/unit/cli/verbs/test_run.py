@@ -273,7 +273,9 @@ def test_dry_run_says_which_processes_would_start(shop: Path, epochal: Command) 
     assert run_folders(shop) == []
     several = ("--nnodes", "1:3", "--rdzv-endpoint", "node1:29400", "--device", "cpu", "--dry-run")
     done = epochal("run", "config.yaml", *several)
-    text = "1 process on each of 1 to 3 machines, which meet at node1:29400; on cpu, connected by"
+    text = (
+        "1 process on each of 1 to 3 machines, which connect to node1:29400; on cpu, connected by"
+    )
     assert text in done.out
     for words, expected in (
         (

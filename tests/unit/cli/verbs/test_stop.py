@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal import durable
-from epochal.records.layout.alive import LEASE_FILE, holding_lease
+from epochal.records.layout.lease import LEASE_FILE, holding_lease
 from epochal.records.layout.stop_request import read_stop_request
 from epochal.records.mail.compose import mail_kind
 from epochal.records.mail.mailbox import Mailbox

@@ -83,7 +83,7 @@ def test_parts_of_a_table_and_the_table_are_removed(made: Path, epochal: Command
     assert "no such table" in epochal("table", "show", "results").err
 
 
-def test_a_run_that_is_gone_is_named(made: Path, epochal: Command) -> None:
+def test_missing_run_of_a_cell_is_named(made: Path, epochal: Command) -> None:
     epochal("table", "new", "results", "method", "val/acc")
     epochal("table", "add", "results", "base")
     shutil.rmtree(made / "shop" / "base")

@@ -9,7 +9,7 @@ import torch
 from epochal.engine.feed.batch_spec import find_batch_problems
 from epochal.engine.runner import Predict
 from epochal.errors import DataError
-from epochal.testing import TinyTask, carry_out, tiny_run
+from epochal.testing import TinyTask, execute_run, tiny_run
 
 
 def test_a_batch_is_compared_with_its_spec() -> None:
@@ -55,7 +55,7 @@ def test_a_run_refuses_a_first_batch_that_does_not_fit() -> None:
         setattr(task, f"{other}_loader", None if other == "val" else [])
         message = rf"{expected}: its first batch is not as task.batch_spec says\n  '{names[0]}' has"
         with pytest.raises(DataError, match=message):
-            carry_out(tiny_run(task=task, monitor=None))
+            execute_run(tiny_run(task=task, monitor=None))
         assert not losses, split
 
 
@@ -65,11 +65,11 @@ def test_only_the_first_batch_of_a_loader_is_compared() -> None:
     batches = list(task.train_loader)
     task.train_loader, task.val_loader = batches, None
     task.batch_spec = {name: {"shape": tuple(batches[0][name].shape)}}
-    assert carry_out(tiny_run(task=task, monitor=None)).ok
+    assert execute_run(tiny_run(task=task, monitor=None)).ok
 
 
 def test_data_to_predict_may_lack_entries() -> None:
     task = TinyTask()
     task.predict_loader = list(task.val_loader)
     task.batch_spec = {"label that is to be predicted": {}}
-    assert carry_out(tiny_run(task=task, monitor=None), Predict()).ok
+    assert execute_run(tiny_run(task=task, monitor=None), Predict()).ok

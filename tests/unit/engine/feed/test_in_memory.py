@@ -275,7 +275,7 @@ def test_other_data_are_left_for_others_to_move() -> None:
 
 
 def for_a_device() -> InMemoryLoaders:
-    """One for a device other than that of the data, as far as it knows."""
+    """One that takes the device of the data for another one."""
     return InMemoryLoaders(BatchMover(CPU, torch.float64), is_pinned=True)
 
 

@@ -61,7 +61,7 @@ def test_an_error_of_the_dataset_itself_passes() -> None:
 
 
 class Endless:
-    """Batches without end, of which nobody knows."""
+    """Endless batches without a length."""
 
     def __iter__(self) -> Iterator[int]:
         return count()

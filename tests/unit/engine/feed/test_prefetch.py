@@ -17,22 +17,22 @@ class Journey:
     """Writes down what happens to batches on their way."""
 
     def __init__(self, *, lost: object = None) -> None:
-        self.diary: list[str] = []
+        self.recorder: list[str] = []
         self._lost = lost
 
     def send(self, batch: object) -> str:
-        self.diary.append(f"send {batch}")
+        self.recorder.append(f"send {batch}")
         if batch == self._lost:
             raise RuntimeError(f"{batch} was lost")
         return f"sent {batch}"
 
     def receive(self) -> None:
-        self.diary.append("receive")
+        self.recorder.append("receive")
 
     def use(self, batches: Iterable[object]) -> list[object]:
         used = []
         for batch in prefetch_one(batches, self.send, self.receive):
-            self.diary.append(f"use {batch}")
+            self.recorder.append(f"use {batch}")
             used.append(batch)
         return used
 
@@ -44,7 +44,7 @@ def test_every_batch_comes_once_in_order_as_it_was_sent() -> None:
 def test_each_batch_is_sent_before_the_one_in_front_of_it_is_used() -> None:
     journey = Journey()
     journey.use([1, 2, 3])
-    assert journey.diary == [
+    assert journey.recorder == [
         "send 1",
         "receive",
         "send 2",
@@ -85,7 +85,7 @@ def test_an_error_on_the_way_shows_where_its_batch_is_due() -> None:
     journey = Journey(lost=2)
     with pytest.raises(RuntimeError, match="2 was lost"):
         journey.use([1, 2, 3])
-    assert journey.diary[-1] == "use sent 1"
+    assert journey.recorder[-1] == "use sent 1"
 
 
 def test_an_interrupt_is_not_put_off() -> None:

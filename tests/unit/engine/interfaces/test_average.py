@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from engine.parts import Diary, Points, Sums, adder, fit, make_run, weights
+from engine.parts import EventRecorder, Points, Sums, adder, fit, make_run, weights
 from epochal.components.average import Ema, Swa
 from epochal.engine import Average, Monitor, Run
 from epochal.errors import TaskError
@@ -68,15 +68,18 @@ def test_an_average_changes_nothing_about_the_training() -> None:
 
 
 def test_the_task_gets_the_events_of_both_evaluations_and_hooks_only_once() -> None:
-    task, diary = Noting(), Diary("epoch_start", "epoch_end", "eval_start", "eval_end", "loop_end")
-    fit(averaging(task, for_="1ep", hooks=(diary,)))
+    task, recorder = (
+        Noting(),
+        EventRecorder("epoch_start", "epoch_end", "eval_start", "eval_end", "loop_end"),
+    )
+    fit(averaging(task, for_="1ep", hooks=(recorder,)))
     assert task.events[2:] == [
         "start val",
         "end val: val/mae",
         "start val",
         "end val: val_ema/mae",
     ]
-    assert diary.entries[-5:] == [
+    assert recorder.entries[-5:] == [
         "eval_start val",
         "epoch_start val",
         "loop_end val",

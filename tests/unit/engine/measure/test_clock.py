@@ -8,7 +8,7 @@ import pytest
 
 from engine.parts import Hands, make_run
 from epochal.engine.measure.clock import Clock
-from epochal.engine.run.progress import Speed, SpeedMeter, seconds_left
+from epochal.engine.run.speed import Speed, SpeedMeter, seconds_left
 from epochal.engine.run.stage_progress import TrainingLimits
 
 if TYPE_CHECKING:

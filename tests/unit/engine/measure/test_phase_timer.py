@@ -10,7 +10,7 @@ import pytest
 from engine.parts import Hands, fit, make_run
 from epochal.engine import Hook, Run
 from epochal.engine.measure.clock import Clock, PhaseTimer
-from epochal.engine.run.progress import read_device_time, read_times
+from epochal.engine.run.speed import read_device_time, read_times
 from epochal.records.metrics.time_spent import TimeSpent
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from engine.parts import Sums, adder, fit, make_run, weights
 from epochal.engine import Test
 from epochal.engine.execute import execute
-from epochal.engine.optim.parameters import (
+from epochal.engine.optim.select_parameters import (
     ParameterCount,
     count_parameters,
     has_uninitialized,

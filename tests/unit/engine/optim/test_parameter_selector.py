@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from epochal.engine.optim.parameters import ParameterSelector, matches_pattern
+from epochal.engine.optim.select_parameters import ParameterSelector, matches_pattern
 
 
 class Encoder(nn.Module):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from epochal.engine.optim.param_groups import find_no_decay
-from epochal.engine.optim.parameters import ParameterSelector
+from epochal.engine.optim.select_parameters import ParameterSelector
 
 if TYPE_CHECKING:
     import pytest

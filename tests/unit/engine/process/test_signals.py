@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from engine.parts import Diary, Sums, adder, fit, make_run
+from engine.parts import EventRecorder, Sums, adder, fit, make_run
 from epochal.engine import RunResult, Train
 from epochal.engine.execute import execute
 from epochal.engine.process.signals import (
@@ -80,22 +80,24 @@ def test_a_signal_at_any_event_ends_the_run_at_the_next_boundary(event: str, ste
 
 
 def test_a_preempted_epoch_has_no_end_events() -> None:
-    diary = Diary("step_end", "loop_end", "epoch_end", "stage_end", "run_end", "teardown")
-    run = make_run(hooks=(diary,), for_="9ep", eval_at_end=True)
+    recorder = EventRecorder(
+        "step_end", "loop_end", "epoch_end", "stage_end", "run_end", "teardown"
+    )
+    run = make_run(hooks=(recorder,), for_="9ep", eval_at_end=True)
     run.on("onTrainBatchStart", at_step(2))
     fit(run)
-    assert diary.entries == ["step_end 1", "step_end 2", "run_end", "teardown"]
+    assert recorder.entries == ["step_end 1", "step_end 2", "run_end", "teardown"]
 
 
 def test_due_calls_stay_due_when_the_run_is_preempted() -> None:
-    diary = Diary("step_end", "eval_start")
-    run = make_run(hooks=(diary,), for_="9ep", eval_every="2st")
+    recorder = EventRecorder("step_end", "eval_start")
+    run = make_run(hooks=(recorder,), for_="9ep", eval_every="2st")
     run.on("onTrainBatchStart", at_step(1))
     dues: list[tuple[str, float]] = []
     run.on("run_end", lambda run: dues.extend((due.name, due.at) for due in run.plan.dues))
     fit(run)
-    assert diary.entries == ["step_end 1"]
-    assert ("Diary.step_end", 2) in dues
+    assert recorder.entries == ["step_end 1"]
+    assert ("EventRecorder.step_end", 2) in dues
     assert ("evaluate val", 2) in dues
 
 
@@ -118,14 +120,14 @@ def test_due_calls_run_after_a_resume(is_in_epoch: bool) -> None:
 
 
 def test_a_preempted_evaluation_is_due_again() -> None:
-    diary = Diary("batch_end", "eval_end")
+    recorder = EventRecorder("batch_end", "eval_end")
     dues: dict[str, float] = {}
-    run = make_run(Sums(val=20), hooks=(diary,), for_="9ep", eval_every="3st", sanity_batches=0)
+    run = make_run(Sums(val=20), hooks=(recorder,), for_="9ep", eval_every="3st", sanity_batches=0)
     run.on("on_validation_batch_start", lambda index: send() if index == 1 else None)
     run.on("run_end", lambda run: dues.update({due.name: due.at for due in run.plan.dues}))
     result = fit(run)
     assert (result.status, result.steps, result.exit_code) == ("preempted", 3, 75)
-    assert diary.entries[-2:] == ["batch_end val 0", "batch_end val 1"]
+    assert recorder.entries[-2:] == ["batch_end val 0", "batch_end val 1"]
     assert dues["evaluate val"] == 3
     assert "val/mae" not in result.metrics
 
@@ -149,22 +151,22 @@ def test_an_evaluation_that_is_not_due_again_is_finished() -> None:
 
 @pytest.mark.parametrize("event", ["setup", "assembled", "run_start", "eval_start", "batch_start"])
 def test_before_the_first_step_the_run_ends_at_once(event: str) -> None:
-    diary = Diary("step_end", "run_end", "teardown")
-    run = make_run(hooks=(diary,), for_="9ep", eval_at_start=True)
+    recorder = EventRecorder("step_end", "run_end", "teardown")
+    run = make_run(hooks=(recorder,), for_="9ep", eval_at_start=True)
     run.on(event, lambda: send())
     result = execute(run, Train())
     assert (result.status, result.steps, result.exit_code) == ("preempted", 0, 75)
-    assert diary.entries[-1] == "teardown"
-    assert "step_end 1" not in diary.entries
+    assert recorder.entries[-1] == "teardown"
+    assert "step_end 1" not in recorder.entries
 
 
 def test_the_second_sigterm_ends_the_run_at_once() -> None:
-    diary = Diary("step_end", "error", "run_end")
-    run = make_run(hooks=(diary,), for_="9ep")
+    recorder = EventRecorder("step_end", "error", "run_end")
+    run = make_run(hooks=(recorder,), for_="9ep")
     run.on("onTrainBatchStart", at_step(2, times=2))
     result = execute(run, Train())
     assert (result.status, result.steps, result.exit_code) == ("preempted", 2, 75)
-    assert diary.entries[-2:] == ["error Preempted", "run_end"]
+    assert recorder.entries[-2:] == ["error Preempted", "run_end"]
 
 
 def test_sigusr1_does_not_count_as_the_first_sigterm() -> None:
@@ -232,7 +234,7 @@ def test_loader_workers_survive_the_first_signal(
 def forked(number: int) -> int:
     """How a forked process ends that is signalled."""
     child = os.fork()
-    if child == 0:  # nothing of pytest may go on in here
+    if child == 0:  # pytest must not continue in this process
         os.kill(os.getpid(), number)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -12,7 +12,7 @@ import pytest
 import forked
 from engine.parts import Hands, fit, make_run
 from epochal.engine.process.watchdog import Watchdog
-from epochal.testing import Ledger
+from epochal.testing import MemoryRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,26 +31,26 @@ def stacks(tmp_path: Path) -> Iterator[TextIO]:
 def watched(
     stacks: TextIO | None,
     on_stall: Any = lambda words, step: None,
-    ledger: Ledger | None = None,
-) -> tuple[Watchdog, EngineRun, Hands, Ledger]:
-    ledger, hands = ledger or Ledger(), Hands()
-    run = make_run(setting={"writer": ledger})
+    memory_record: MemoryRecord | None = None,
+) -> tuple[Watchdog, EngineRun, Hands, MemoryRecord]:
+    memory_record, hands = memory_record or MemoryRecord(), Hands()
+    run = make_run(setting={"writer": memory_record})
     watchdog = Watchdog(
         run, 60.0, position=run.position, on_stall=on_stall, stacks=stacks, now=hands
     )
-    return watchdog, run, hands, ledger
+    return watchdog, run, hands, memory_record
 
 
 def test_a_hang_is_reported_once(stacks: TextIO, caplog: pytest.LogCaptureFixture) -> None:
-    watchdog, run, hands, ledger = watched(stacks)
+    watchdog, run, hands, memory_record = watched(stacks)
     run.step = 7
     watchdog.check_progress()
     hands.seconds = 59.0
     watchdog.check_progress()
-    assert not ledger.events
+    assert not memory_record.events
     for hands.seconds in (61.0, 90.0, 140.0):
         watchdog.check_progress()
-    ((kind, data),) = ledger.events
+    ((kind, data),) = memory_record.events
     assert kind == "hang"
     assert data == {"step": 7, "split": "train", "seconds": 61, "stacks": stacks.name}
     assert "test_a_hang_is_reported_once" in Path(stacks.name).read_text()
@@ -61,20 +61,20 @@ def test_a_hang_is_reported_once(stacks: TextIO, caplog: pytest.LogCaptureFixtur
 
 def test_steps_epochs_and_batches_are_progress() -> None:
     for name in ("step", "epoch", "batch_index"):
-        watchdog, run, hands, ledger = watched(None)
+        watchdog, run, hands, memory_record = watched(None)
         for hands.seconds in (50.0, 100.0, 150.0):
             setattr(run, name, getattr(run, name) + 1)
             watchdog.check_progress()
-        assert not ledger.events, name
+        assert not memory_record.events, name
 
 
 def test_a_second_hang_is_reported_too(caplog: pytest.LogCaptureFixture) -> None:
     reported: list[tuple[str, int]] = []
-    watchdog, run, hands, ledger = watched(None, lambda *values: reported.append(values))
+    watchdog, run, hands, memory_record = watched(None, lambda *values: reported.append(values))
     for hands.seconds in (30.0, 60.0, 61.0, 100.0, 121.0):
         watchdog.check_progress()
         run.step = int(hands.seconds >= 60)
-    assert [data["step"] for _, data in ledger.events] == [0, 1]
+    assert [data["step"] for _, data in memory_record.events] == [0, 1]
     assert reported[0] == ("no progress for 60 s in train at step 0", 0)
     assert "the run may hang" in caplog.text  # there is no file for stacks
 
@@ -82,13 +82,13 @@ def test_a_second_hang_is_reported_too(caplog: pytest.LogCaptureFixture) -> None
 def test_a_call_that_blocks_all_threads_is_reported_afterwards(
     stacks: TextIO, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watchdog, run, hands, ledger = watched(stacks)
+    watchdog, run, hands, memory_record = watched(stacks)
     watchdog.check_progress()
     run.step, hands.seconds = 1, 75.0
     watchdog.check_progress()
     hands.seconds = 100.0
     watchdog.check_progress()
-    ((_, data),) = ledger.events
+    ((_, data),) = memory_record.events
     assert data["seconds"] == 75
     assert "at step 1, in a call that blocks all other threads: the stacks" in caplog.text
 
@@ -136,11 +136,11 @@ def test_a_file_that_cannot_be_opened_does_not_stop_the_run(
 
 
 def test_an_event_that_cannot_be_written_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
-    class Full(Ledger):
+    class Full(MemoryRecord):
         def event(self, kind: str, **data: Any) -> None:
             raise OSError("no space left")
 
-    watchdog, _, hands, _ = watched(None, ledger=Full())
+    watchdog, _, hands, _ = watched(None, memory_record=Full())
     for hands.seconds in (31.0, 61.0):
         watchdog.check_progress()
     assert "could not be recorded: no space left" in caplog.text
@@ -155,7 +155,7 @@ def test_a_run_without_a_hang_leaves_no_file(tmp_path: Path) -> None:
 def test_the_watchdog_runs_as_long_as_the_run(tmp_path: Path) -> None:
     reported = threading.Event()
 
-    class Listening(Ledger):
+    class Listening(MemoryRecord):
         def event(self, kind: str, **data: Any) -> None:
             super().event(kind, **data)
             reported.set()

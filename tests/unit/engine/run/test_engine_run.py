@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from engine.parts import Diary, Points, Sums, fit, make_run
+from engine.parts import EventRecorder, Points, Sums, fit, make_run
 from epochal.engine import Environment, Metric, Options, Parts, Run, RunResult
 from epochal.engine.create_run import create_run
 from epochal.errors import ConfigError, TaskError
@@ -204,11 +204,11 @@ def test_replacing_an_unknown_method_is_refused_with_a_suggestion() -> None:
 def test_event_methods_of_the_task_come_before_hooks() -> None:
     class Listening(Sums):
         def run_start(self) -> None:
-            diary.entries.append("task")
+            recorder.entries.append("task")
 
-    diary = Diary("run_start")
-    fit(make_run(Listening(), hooks=(diary,), for_="1st"))
-    assert diary.entries == ["task", "run_start"]
+    recorder = EventRecorder("run_start")
+    fit(make_run(Listening(), hooks=(recorder,), for_="1st"))
+    assert recorder.entries == ["task", "run_start"]
 
 
 def test_modules_are_placed_on_device_and_dtype_of_the_run() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.parts import Diary, Hands, Scored, fit, make_run
+from engine.parts import EventRecorder, Hands, Scored, fit, make_run
 from epochal.config import parse_condition, parse_duration
 from epochal.engine import Hook, Monitor, Run
 from epochal.engine.interfaces.stage import Plateau, Stage
@@ -70,9 +70,9 @@ def test_the_totals_count_all_stages() -> None:
 
 
 def test_events_of_a_stage_within_an_epoch_come_in_order() -> None:
-    diary = Diary("stage_start", "stage_end", "step_end", "epoch_start", "epoch_end")
-    fit(staged(stage("a", "2st"), stage("b", "1ep"), hooks=(diary,), eval_every=0))
-    assert diary.entries == [
+    recorder = EventRecorder("stage_start", "stage_end", "step_end", "epoch_start", "epoch_end")
+    fit(staged(stage("a", "2st"), stage("b", "1ep"), hooks=(recorder,), eval_every=0))
+    assert recorder.entries == [
         *["stage_start a", "epoch_start train", "step_end 1", "step_end 2", "stage_end a"],
         *["stage_start b", "step_end 3", "step_end 4", "step_end 5", "epoch_end train"],
         "stage_end b",
@@ -80,9 +80,9 @@ def test_events_of_a_stage_within_an_epoch_come_in_order() -> None:
 
 
 def test_a_stage_that_ends_with_an_epoch_ends_after_it() -> None:
-    diary = Diary("stage_start", "stage_end", "epoch_end", "eval_end")
-    fit(staged(stage("a", "5st"), stage("b", "1ep"), hooks=(diary,), eval_every="1ep"))
-    assert diary.entries == [
+    recorder = EventRecorder("stage_start", "stage_end", "epoch_end", "eval_end")
+    fit(staged(stage("a", "5st"), stage("b", "1ep"), hooks=(recorder,), eval_every="1ep"))
+    assert recorder.entries == [
         *["stage_start a", "epoch_end train", "epoch_end val", "eval_end val", "stage_end a"],
         *["stage_start b", "epoch_end train", "epoch_end val", "eval_end val", "stage_end b"],
     ]

@@ -13,7 +13,7 @@ from epochal.engine.run.engine_run import Environment
 from epochal.engine.run.variables import request_variables
 from epochal.errors import TaskError
 from epochal.hooks.recording import Recording
-from epochal.testing import Ledger, TinyTask, carry_out, short_options, tiny_run
+from epochal.testing import MemoryRecord, TinyTask, execute_run, short_options, tiny_run
 
 if TYPE_CHECKING:
     from epochal.engine.run.engine_run import EngineRun
@@ -38,8 +38,8 @@ class Warming(TinyTask):
         return self.heat
 
 
-def record(task: object = None, *hooks: object, options: Options | None = None) -> Ledger:
-    ledger = Ledger()
+def record(task: object = None, *hooks: object, options: Options | None = None) -> MemoryRecord:
+    memory_record = MemoryRecord()
     known = options or short_options(sanity_batches=0, eval_every=0)
     run = tiny_run(
         Recording(every="3st"),
@@ -47,10 +47,10 @@ def record(task: object = None, *hooks: object, options: Options | None = None) 
         task=task,
         monitor=None,
         options=known,
-        setting=Environment(writer=ledger),
+        setting=Environment(writer=memory_record),
     )
-    carry_out(run)
-    return ledger
+    execute_run(run)
+    return memory_record
 
 
 class Naming(Hook):
@@ -70,8 +70,8 @@ def test_variables_are_read_only_when_a_point_is_recorded() -> None:
 
 
 def test_variables_of_hooks_may_be_tensors() -> None:
-    ledger = record(None, Naming(torch.tensor([0.5], requires_grad=True)))
-    assert ledger.series("own") == dict.fromkeys((3, 6, 9, 12), 0.5)
+    memory_record = record(None, Naming(torch.tensor([0.5], requires_grad=True)))
+    assert memory_record.series("own") == dict.fromkeys((3, 6, 9, 12), 0.5)
 
 
 def test_variables_are_in_the_same_point_as_losses_and_rates() -> None:
@@ -113,6 +113,6 @@ def test_variables_of_users_count_as_user_code() -> None:
 
 def test_the_scale_of_the_loss_is_recorded_with_fp16() -> None:
     train = short_options(sanity_batches=0, eval_every=0).train
-    ledger = record(options=Options(train=train, engine=EngineOptions(precision="fp16")))
-    assert ledger.series("loss_scale") == dict.fromkeys((3, 6, 9, 12), 65536.0)
+    memory_record = record(options=Options(train=train, engine=EngineOptions(precision="fp16")))
+    assert memory_record.series("loss_scale") == dict.fromkeys((3, 6, 9, 12), 65536.0)
     assert not record().series("loss_scale")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.parts import Diary, Sums, fit, make_run
+from engine.parts import EventRecorder, Sums, fit, make_run
 from epochal.engine import Metric, Run, Schedule, Train
 from epochal.engine.execute import execute
 from epochal.engine.step.build_step import BatchFunctions
 
 
 def test_batch_hooks_are_called_for_each_microbatch() -> None:
-    diary = Diary("batch_start", "batch_end", "step_end")
-    diary.on = ("train",)
-    fit(make_run(hooks=(diary,), for_="1ep", optim={"accumulate": 3}))
-    assert diary.entries == [
+    recorder = EventRecorder("batch_start", "batch_end", "step_end")
+    recorder.on = ("train",)
+    fit(make_run(hooks=(recorder,), for_="1ep", optim={"accumulate": 3}))
+    assert recorder.entries == [
         *[f"batch_{moment} train {index}" for index in (0, 1, 2) for moment in ("start", "end")],
         "step_end 1",
         *[f"batch_{moment} train {index}" for index in (3, 4) for moment in ("start", "end")],

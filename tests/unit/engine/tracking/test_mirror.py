@@ -133,7 +133,7 @@ def test_the_queue_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def twice(tmp_path: Path) -> Path:
-    """The record of a run that was killed at step 5 and goes on from step 3."""
+    """The record of a run that was killed at step 5 and resumed from step 3."""
     folder = create_run_folder(RecordOptions(log_dir=tmp_path), project="p", tag="t")
     with_points = {"step": 3, "kept_points": 4}
     first = RunWriter(folder)

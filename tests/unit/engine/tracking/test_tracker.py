@@ -18,7 +18,7 @@ from epochal.engine.tracking.tracker import (
     describe_trackers,
 )
 from epochal.records.folder.media import read_media
-from epochal.testing import SabotageError, carry_out, tiny_run
+from epochal.testing import InjectedError, execute_run, tiny_run
 from tracked import Series, carry_out_tracked, only, recorded
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def test_reported_errors_contain_no_password(
 
 def test_without_a_record_nothing_is_copied() -> None:
     tracker = Shows()
-    carry_out(tiny_run(tracker))
+    execute_run(tiny_run(tracker))
     assert tracker.series == {}
     assert tracker.sources == []
 
@@ -266,11 +266,11 @@ def test_the_sink_knows_whether_the_run_failed(tmp_path: Path) -> None:
     class Broken(Hook):
         def step_end(self, run: EngineRun) -> None:
             if run.step == 5:
-                raise SabotageError
+                raise InjectedError
 
     tracker = Shows()
     _, result = carry_out_tracked(tmp_path, tracker, Broken())
-    assert result.exception_type == "SabotageError"
+    assert result.exception_type == "InjectedError"
     assert tracker.endings == [True]
 
 

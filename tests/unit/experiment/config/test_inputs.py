@@ -14,8 +14,8 @@ import epochal as ep
 from epochal.config import parse_duration
 from epochal.engine.interfaces.every import Every
 from epochal.errors import ConfigError
-from epochal.experiment.config.arguments import to_args
 from epochal.experiment.config.inputs import ExperimentInputs, check_given_part, load_inputs
+from epochal.experiment.config.script_arguments import to_args
 from epochal.testing import TinyModel, TinyTask
 
 

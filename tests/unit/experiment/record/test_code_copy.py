@@ -17,8 +17,8 @@ from epochal.experiment.record.code_copy import (
 )
 from epochal.records import RecordOptions
 from epochal.records.code import read_file, read_manifest
+from epochal.records.code.code_snapshot import CodeSnapshot
 from epochal.records.code.content_store import ContentStore
-from epochal.records.code.snapshot import CodeSnapshot
 from epochal.records.folder.folder import PARENT_VARIABLE, Parent
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from epochal.experiment.record.open_record import open_record
 from epochal.experiment.resume.resume_plan import ResumePlan
 from epochal.records import find_runs, read_run
 from epochal.records.folder.folder import RunFolder, create_run_folder
-from epochal.records.layout.alive import Lease
+from epochal.records.layout.lease import Lease
 from epochal.records.metrics.time_spent import TimeSpent
 from failing_disk import full_disk, full_unless_gone
 from past_runs import change, gone

@@ -107,7 +107,7 @@ def test_an_interrupted_run_raises_what_python_raises() -> None:
             ep.Experiment(**parts, hooks=[hook], choices={"no_file": True}).fit()
 
 
-def test_an_interactive_session_goes_on_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interactive_session_continues_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     error = ConfigError()
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     sys.excepthook(ConfigError, error, None)

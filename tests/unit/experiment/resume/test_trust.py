@@ -12,8 +12,8 @@ import pytest
 from epochal.errors import CheckpointError, RecordError, UntrustedCodeError
 from epochal.experiment.resume.trust import require_trusted_code
 from epochal.records import RunRecord, read_run
-from epochal.records.code import snapshot as snapshots
-from epochal.records.code.snapshot import CodeSnapshot
+from epochal.records.code import code_snapshot as snapshots
+from epochal.records.code.code_snapshot import CodeSnapshot
 
 RUN = "shop/20261115-031200-a3f9"
 

@@ -18,7 +18,7 @@ from epochal.engine.measure.meter import Meter
 from epochal.engine.runner import Predict, Train
 from epochal.engine.runner import Test as Evaluate
 from epochal.hooks.console import Console
-from epochal.testing import SabotageError, TinyTask, carry_out, short_options, tiny_run
+from epochal.testing import InjectedError, TinyTask, execute_run, short_options, tiny_run
 
 if TYPE_CHECKING:
     from epochal.engine.run.engine_run import EngineRun
@@ -270,7 +270,7 @@ def test_metrics_of_several_loaders_have_their_names() -> None:
 def test_an_error_restores_the_screen_and_the_log(terminal: bool) -> None:
     class Broken(Hook):
         def step_end(self, run: EngineRun) -> None:
-            raise SabotageError("on purpose")
+            raise InjectedError("on purpose")
 
     handlers = list(logging.getLogger().handlers)
     text = show(Console(), Broken(), terminal=terminal)
@@ -281,7 +281,7 @@ def test_an_error_restores_the_screen_and_the_log(terminal: bool) -> None:
 def test_an_error_before_the_start_restores_the_log() -> None:
     class Broken(Hook):
         def assembled(self, run: EngineRun) -> None:
-            raise SabotageError("on purpose")
+            raise InjectedError("on purpose")
 
     handlers = list(logging.getLogger().handlers)
     show(Console(), Broken(), terminal=True)
@@ -289,7 +289,7 @@ def test_an_error_before_the_start_restores_the_log() -> None:
 
 
 def test_standard_output_is_the_screen_by_default(capsys: pytest.CaptureFixture[str]) -> None:
-    carry_out(tiny_run(Console(every="3st"), options=short_options(for_="1ep")))
+    execute_run(tiny_run(Console(every="3st"), options=short_options(for_="1ep")))
     assert "Epoch [1/1][3/6]" in capsys.readouterr().out
 
 
@@ -297,7 +297,7 @@ def test_force_color_does_not_make_a_file_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    carry_out(tiny_run(Console(every="3st"), options=short_options(for_="1ep")))
+    execute_run(tiny_run(Console(every="3st"), options=short_options(for_="1ep")))
     assert "\x1b" not in capsys.readouterr().out
 
 

@@ -15,7 +15,7 @@ from rich.console import Console as Screen
 from epochal.engine.interfaces.hook import Hook
 from epochal.engine.runner import Test as Evaluate
 from epochal.hooks.console import Console
-from epochal.testing import SabotageError, TinyTask, carry_out, short_options, tiny_run
+from epochal.testing import InjectedError, TinyTask, execute_run, short_options, tiny_run
 
 if TYPE_CHECKING:
     from epochal.engine.run.engine_run import EngineRun
@@ -62,7 +62,7 @@ def show(*hooks: Hook, runner: Any = None, **options: Any) -> str:
     console.screen = Screen(file=text, force_jupyter=True, force_terminal=False)
     options = short_options(sanity_batches=0, for_="2ep", **options)
     run = tiny_run(console, *hooks, task=TinyTask(), monitor="+val/acc", options=options)
-    carry_out(run, runner)
+    execute_run(run, runner)
     return text.getvalue()
 
 
@@ -119,9 +119,9 @@ def test_without_a_bar_there_are_lines(cell: Cell) -> None:
 def test_the_display_ends_with_a_failed_run(cell: Cell) -> None:
     class Failing(Hook):
         def step_end(self, run: EngineRun) -> None:
-            raise SabotageError
+            raise InjectedError
 
-    with pytest.raises(SabotageError):
+    with pytest.raises(InjectedError):
         show(Failing())
     shown = len(cell.frames)
     assert "#" in cell.text

@@ -24,7 +24,7 @@ from epochal.hooks.console.progress_display import (
     format_number,
     format_progress,
 )
-from epochal.testing import TinyTask, carry_out, short_options, tiny_run
+from epochal.testing import TinyTask, execute_run, short_options, tiny_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -226,7 +226,7 @@ class Camera(Hook):
 def take_pictures(**options: object) -> list[list[str]]:
     camera = Camera()
     options = {"sanity_batches": 0, "for_": "1ep", "limit_batches": 2} | options
-    carry_out(tiny_run(camera, options=short_options(**options)))
+    execute_run(tiny_run(camera, options=short_options(**options)))
     return camera.pictures
 
 
@@ -352,7 +352,7 @@ def follow(*, task: TinyTask | None = None, runner: Any = None, **options: Any) 
     follower = Follower()
     options = {"sanity_batches": 0} | options
     run = tiny_run(follower, task=task, options=short_options(**options), monitor=None)
-    carry_out(run, runner)
+    execute_run(run, runner)
     return follower
 
 
@@ -478,7 +478,7 @@ def test_a_run_that_ends_inside_an_epoch_counts_its_own_steps(
             self._progress.restart_speed()
 
     options = short_options(sanity_batches=0, for_=length, eval_every=0)
-    carry_out(tiny_run(Watch(), options=options, monitor=None))
+    execute_run(tiny_run(Watch(), options=options, monitor=None))
     assert [found[3][0], found[-1][0]] == shares
     assert found[-1][1] == count
     assert found[-1][2] == [("st", 0.5), ("sa", 2.0)]

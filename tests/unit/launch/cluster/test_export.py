@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from epochal.errors import ConfigError
 from epochal.launch.cluster.export import export_task
-from epochal.launch.options import LaunchOptions
+from epochal.launch.launch_options import LaunchOptions
 
 WORDS = ["epochal", "run", "config.yaml", "optim.lr=0.1", "--resume", "auto"]
 FULL = LaunchOptions(

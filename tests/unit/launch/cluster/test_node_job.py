@@ -17,11 +17,11 @@ from epochal.launch.cluster.node_job import (
     restart_preempted,
 )
 from epochal.launch.cluster.slots import ClusterSlots
-from epochal.launch.options import LaunchOptions
+from epochal.launch.launch_options import LaunchOptions
 from epochal.launch.pool.backlog import JobEnd, JobList
 from epochal.launch.pool.devices import DeviceRequest
 from epochal.launch.pool.pool import Pool, plan_start
-from epochal.records.layout.alive import holding_lease
+from epochal.records.layout.lease import holding_lease
 from pooled import ScriptedExecutor, ScriptedHandle, waiting_jobs
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from epochal.errors import ConfigError, RecordError
-from epochal.launch.jobs.private import make_private_dir
+from epochal.launch.jobs.private_files import make_private_dir
 from epochal.launch.pool.devices import DeviceRequest, get_leases_dir, parse_devices
 from epochal.launch.pool.gpus import Gpu
 from pooled import CPU, device, make_leases
@@ -173,7 +173,7 @@ def test_a_gpu_without_free_memory_is_left_alone(tmp_path: Path) -> None:
 
 HOLDER = """
 import sys, pathlib
-from epochal.launch.jobs.private import make_private_dir
+from epochal.launch.jobs.private_files import make_private_dir
 from epochal.launch.pool.devices import Device, DeviceLeases
 cpu = Device(name="cpu", id="cpu", choice="cpu")
 leases = DeviceLeases([cpu], folder=pathlib.Path(sys.argv[1]))

@@ -11,7 +11,7 @@ import pytest
 from epochal.errors import RecordError
 from epochal.launch.queue.queue import Queue
 from epochal.records.index import Index
-from epochal.records.project.database import get_database_path
+from epochal.records.project.project_database import get_database_path
 from pooled import waiting_jobs
 
 if TYPE_CHECKING:

@@ -70,7 +70,7 @@ def test_jobs_run_in_order_until_none_is_left(tmp_path: Path) -> None:
     assert scene.queue.get(1).device == "cpu"
 
 
-def test_a_job_whose_files_are_gone_fails(tmp_path: Path) -> None:
+def test_a_job_without_its_files_fails(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.add(1)
     folder = scene.queue.get(1).file.parent

@@ -21,7 +21,7 @@ KINDS = {
 }
 
 
-def test_kinds_are_told_by_the_name() -> None:
+def test_kinds_of_files_follow_from_their_names() -> None:
     for kind, names in KINDS.items():
         for name in names.split():
             assert get_file_kind(name) == kind, name

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.errors import ConfigError, RecordError
+from epochal.records.code import code_snapshot as snapshots
 from epochal.records.code import read_manifest, unpack_limits
 from epochal.records.code import restore as module
-from epochal.records.code import snapshot as snapshots
+from epochal.records.code.code_snapshot import CodeSnapshot
 from epochal.records.code.framework import digest_package
 from epochal.records.code.restore import FRAMEWORK_DIR, restore_code
-from epochal.records.code.snapshot import CodeSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from tests.unit.records.index.made import age_everything, make_run
 
 from epochal.records.folder import machine
 from epochal.records.index import Index
-from epochal.records.index import database as store
+from epochal.records.index import index_database as store
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.records.index.made import age_everything, make_run
 
 from epochal.records import RunFolder, RunWriter
-from epochal.records.index.database import create_tables
+from epochal.records.index.index_database import create_tables
 from epochal.records.index.refresh import RefreshResult, refresh_tables
 
 if TYPE_CHECKING:

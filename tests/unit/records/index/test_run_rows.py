@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.unit.records.index.made import make_run
 
-from epochal.records.index.database import RUN_COLUMNS, create_tables
+from epochal.records.index.index_database import RUN_COLUMNS, create_tables
 from epochal.records.index.refresh import refresh_tables
 from epochal.records.index.run_rows import read_run_rows
 

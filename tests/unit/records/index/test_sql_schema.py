@@ -6,8 +6,8 @@ from contextlib import closing
 import pytest
 
 from epochal.errors import RecordError
-from epochal.records.index import database
-from epochal.records.index.database import RUN_COLUMNS, create_tables
+from epochal.records.index import index_database
+from epochal.records.index.index_database import RUN_COLUMNS, create_tables
 
 
 def test_tables_have_the_columns_of_queries() -> None:
@@ -24,8 +24,8 @@ def test_tables_have_the_columns_of_queries() -> None:
 
 
 def test_sqlite_without_full_text_search_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    tables = tuple(one.replace("fts5 (", "no_fts5 (") for one in database._TABLES)
-    monkeypatch.setattr(database, "_TABLES", tables)
+    tables = tuple(one.replace("fts5 (", "no_fts5 (") for one in index_database._TABLES)
+    monkeypatch.setattr(index_database, "_TABLES", tables)
     with (
         closing(sqlite3.connect(":memory:")) as connection,
         pytest.raises(RecordError, match="built without FTS5"),

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.records.index.made import age_everything, make_run
 
 from epochal.records.index import Index
-from epochal.records.index import database as store
+from epochal.records.index import index_database as store
 from epochal.records.index.index import find_index_errors
 
 if TYPE_CHECKING:

@@ -1,11 +1,11 @@
-"""Tests of epochal.records.layout.alive."""
+"""Tests of epochal.records.layout.lease."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from epochal.records.layout.alive import (
+from epochal.records.layout.lease import (
     RESERVE_BYTES,
     RESERVE_FILE,
     release_reserve,

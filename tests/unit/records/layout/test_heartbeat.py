@@ -1,4 +1,4 @@
-"""Tests of epochal.records.layout.alive."""
+"""Tests of epochal.records.layout.lease."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from epochal import durable
 from epochal.records.find import read_run
-from epochal.records.layout import alive
-from epochal.records.layout.alive import (
+from epochal.records.layout import lease as lease_module
+from epochal.records.layout.lease import (
     BEAT_SECONDS,
     HEARTBEAT_FILE,
     STALE_AFTER_BEATS,
@@ -43,7 +43,7 @@ def test_a_thread_beats_during_the_block(tmp_path: Path, monkeypatch: pytest.Mon
         utime(path, *times)
         beats.release()
 
-    monkeypatch.setattr(alive.os, "utime", count)
+    monkeypatch.setattr(lease_module.os, "utime", count)
     with writing_heartbeat(tmp_path, seconds=0.001):
         assert [beats.acquire(timeout=30) for _ in range(3)] == [True] * 3
     assert "epochal-heartbeat" not in {thread.name for thread in threading.enumerate()}
@@ -61,7 +61,7 @@ def test_a_full_disk_does_not_disturb_the_run(
     def refuse(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(alive.durable, "write_json", refuse)
+    monkeypatch.setattr(lease_module.durable, "write_json", refuse)
     with writing_heartbeat(tmp_path / "nowhere"):
         pass
 
@@ -76,7 +76,7 @@ def test_a_heartbeat_ends_when_another_process_owns_the_folder(
         asked.set()
         return False
 
-    monkeypatch.setattr(alive.os, "utime", lambda *given: beats.append(given))
+    monkeypatch.setattr(lease_module.os, "utime", lambda *given: beats.append(given))
     with writing_heartbeat(tmp_path, seconds=0.001, is_owner=is_owner):
         assert asked.wait(30)
     assert not beats
@@ -132,7 +132,7 @@ def test_a_reboot_ends_a_run_whose_heartbeat_was_fresh(
 ) -> None:
     write_status(tmp_path, pid=os.getpid(), host=host_name(), process="another-boot:1")
     assert read_run(tmp_path).summary.status == "running"  # two machines may have one name
-    monkeypatch.setattr(alive, "_boot_time", lambda: time.time() + 1)
+    monkeypatch.setattr(lease_module, "_boot_time", lambda: time.time() + 1)
     assert read_run(tmp_path).summary.status == "lost"
 
 

@@ -1,4 +1,4 @@
-"""Tests of epochal.records.layout.alive."""
+"""Tests of epochal.records.layout.lease."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.errors import LeaseLostError, RecordError
-from epochal.records.layout.alive import LEASE_FILE, Lease, holding_lease
+from epochal.records.layout.lease import LEASE_FILE, Lease, holding_lease
 from epochal.records.layout.process import host_name, process_token
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def test_the_living_owner_is_named(tmp_path: Path) -> None:
 
 def test_the_lease_of_a_killed_process_is_taken(tmp_path: Path) -> None:
     code = "import os, sys; from pathlib import Path\n"
-    code += "from epochal.records.layout.alive import Lease; Lease(Path(sys.argv[1])); os._exit(9)"
+    code += "from epochal.records.layout.lease import Lease; Lease(Path(sys.argv[1])); os._exit(9)"
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
     assert done.returncode == 9
     before = json.loads((tmp_path / LEASE_FILE).read_text())["pid"]

@@ -16,7 +16,7 @@ import pytest
 
 from epochal.errors import RecordError
 from epochal.records.find import read_run
-from epochal.records.layout.alive import HEARTBEAT_FILE, LEASE_FILE, Lease
+from epochal.records.layout.lease import HEARTBEAT_FILE, LEASE_FILE, Lease
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ OWNER = """
 import os, sys
 from pathlib import Path
 from epochal import durable
-from epochal.records.layout.alive import Lease
+from epochal.records.layout.lease import Lease
 from epochal.records.layout.process import describe_process
 
 folder = Path(sys.argv[1])

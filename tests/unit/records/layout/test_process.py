@@ -27,12 +27,12 @@ def test_this_process_is_alive() -> None:
     assert not is_process_gone(os.getpid(), host=host_name())
 
 
-def test_ended_process_is_gone(ended_pid: int) -> None:
+def test_ended_process_is_recognised(ended_pid: int) -> None:
     assert is_process_gone(ended_pid, host=host_name(), token="boot:1")
     assert is_process_gone(ended_pid, host=host_name())
 
 
-def test_processes_of_other_hosts_and_impossible_pids_are_not_gone(ended_pid: int) -> None:
+def test_processes_of_other_hosts_and_impossible_pids_count_as_running(ended_pid: int) -> None:
     assert not is_process_gone(ended_pid, host="another-host")
     for pid in (0, -1, 10**30):
         assert not is_process_gone(pid, host=host_name()), pid
@@ -47,7 +47,7 @@ def test_a_reused_pid_is_detected() -> None:
 
 
 @needs_proc
-def test_a_zombie_is_gone() -> None:
+def test_a_zombie_counts_as_ended() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     token = process_token(child.pid)
     assert not is_process_gone(child.pid, host=host_name(), token=token)

@@ -198,7 +198,7 @@ def test_a_folder_without_a_mailbox_above_it_has_none(tmp_path: Path) -> None:
     assert find_mailbox(tmp_path / "shop" / "run") is None
 
 
-def test_a_cancelled_note_is_gone(box: Mailbox) -> None:
+def test_a_cancelled_note_is_removed(box: Mailbox) -> None:
     cancel_expected(box, RUN)
     expect_mail(box, ExpectedMail(run=RUN))
     assert is_expected(box, RUN)

@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from epochal.records.index.database import create_tables
+from epochal.records.index.index_database import create_tables
 from indexed import add_run
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from epochal.errors import ConfigError
 from epochal.records.query.grammar import parse_names, parse_query, parse_sort_keys
-from epochal.records.query.values import BoolOp, Compare, Missing, Not, Query, QueryText
+from epochal.records.query.syntax import BoolOp, Compare, Missing, Not, Query, QueryText
 
 
 def parse(text: str) -> Query:

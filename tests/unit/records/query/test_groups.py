@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from epochal.records.query.ask import Question, ask
-from epochal.records.query.names import ConfigKey, Fact, Measure
-from epochal.records.query.result_table import REPLICATE, RunGroup, group, sort_groups
+from epochal.records.query.query_runs import RunQuery, query_runs
+from epochal.records.query.resolve_names import ConfigKey, Fact, Measure
+from epochal.records.query.tabulate import REPLICATE, RunGroup, group, sort_groups
 from indexed import Indexed, add_run
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def index(connection: sqlite3.Connection) -> Any:
 
 
 def test_replicates_count_once_for_each_seed_and_only_if_they_ended(index: Any) -> None:
-    answer = ask(index, Question())
+    answer = query_runs(index, RunQuery())
     first, second = group(answer, [REPLICATE])
     assert first == RunGroup((0, 1, 2, 3), (0, 2))
     assert second == RunGroup((4,), (4,))
@@ -50,13 +50,13 @@ def test_replicates_count_once_for_each_seed_and_only_if_they_ended(index: Any) 
 
 
 def test_order_of_the_runs_does_not_decide_which_one_counts(index: Any) -> None:
-    answer = ask(index, Question(sort="started desc"))
+    answer = query_runs(index, RunQuery(sort="started desc"))
     counted = group(answer, [REPLICATE])[1].counted
     assert {answer.rows[place]["run"] for place in counted} == {"run-0", "run-2"}
 
 
 def test_groups_by_other_names_count_every_run_that_ended(index: Any) -> None:
-    answer = ask(index, Question())
+    answer = query_runs(index, RunQuery())
     groups = group(answer, [ConfigKey("optim.type", "optim.type")])
     assert [one.counted for one in groups] == [(0, 1, 2), (4,)]
     both = group(answer, [ConfigKey("optim.type", "optim.type"), Fact("seed", "seed")])
@@ -68,12 +68,12 @@ def test_runs_of_which_nothing_is_known_are_alone(
 ) -> None:
     add_run(connection, "x")
     add_run(connection, "y")
-    places = [one.places for one in group(ask(index, Question()), [REPLICATE])]
+    places = [one.places for one in group(query_runs(index, RunQuery()), [REPLICATE])]
     assert places == [(0,), (1,), (2, 3, 4, 5), (6,)]
 
 
 def test_what_has_no_mean(index: Any) -> None:
-    answer = ask(index, Question())
+    answer = query_runs(index, RunQuery())
     first = group(answer, [REPLICATE])[0]
     assert first.mean(answer.values(ConfigKey("optim.type", "optim.type"))) is None
     assert first.mean([None] * 5) is None
@@ -86,7 +86,7 @@ def test_distinct_values(index: Any) -> None:
 
 
 def test_groups_are_sorted_by_mean(index: Any) -> None:
-    answer = ask(index, Question())
+    answer = query_runs(index, RunQuery())
     groups = [*group(answer, [REPLICATE]), RunGroup((3,), ())]
     values = answer.values(ACC)
     up = sort_groups(groups, values, is_descending=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from epochal.records.query.ask import Question, explain_no_match
+from epochal.records.query.query_runs import RunQuery, explain_no_match
 from indexed import Indexed
 
 if TYPE_CHECKING:
@@ -37,4 +37,4 @@ def test_tests_without_a_match_are_listed_with_the_values_of_the_runs(
 ) -> None:
     index: Any = Indexed(connection)
     for where, lines in EXPLAINED:
-        assert explain_no_match(index, Question(where=where)) == lines, where
+        assert explain_no_match(index, RunQuery(where=where)) == lines, where

@@ -8,7 +8,7 @@ import pytest
 
 from comparing import make_run
 from epochal.launch.queue.queue import Queue
-from epochal.records.layout.alive import holding_lease
+from epochal.records.layout.lease import holding_lease
 from epochal.records.layout.stop_request import read_stop_request
 from pooled import waiting_jobs
 from unit.web.conftest import RUNS

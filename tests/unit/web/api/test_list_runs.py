@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 from typing import TYPE_CHECKING
 
 from comparing import make_run
@@ -120,6 +122,16 @@ def test_new_changed_and_deleted_runs_are_seen(browser: Browser, runs: Path) -> 
     assert ids(browser.get("/api/runs"))[0] == "20261116-000000-abcd"
     (made.path / "README.md").write_text("# better name\n")
     assert browser.get("/api/runs")["rows"][0]["tag"] == "better name"
+
+
+def test_run_whose_process_died_is_lost(browser: Browser, runs: Path) -> None:
+    folder = runs / "shop" / "t" / "20261116-000000-abcd"
+    make_run(folder, created=NEWEST, status="running")
+    status = json.loads((folder / "status.json").read_text())
+    owner = {"pid": 7, "host": "elsewhere", "process": "boot:1"}
+    (folder / "status.json").write_text(json.dumps(status | owner))
+    os.utime(folder / "status.json", (1e9, 1e9))  # its last sign of life
+    assert browser.get("/api/runs")["rows"][0]["status"] == "lost"
 
 
 def test_a_folder_without_runs_has_an_empty_table(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_a_browser_that_reconnects_gets_what_it_missed(browser: Browser, runs: P
         assert points_of(LiveWatch(browser.site, [RUNS[0]], odd).start()) == {}, odd
 
 
-def test_changed_runs_growing_logs_and_mail_are_told(browser: Browser, runs: Path) -> None:
+def test_changed_runs_growing_logs_and_mail_are_reported(browser: Browser, runs: Path) -> None:
     folder = runs / "shop" / "t" / RUNS[1]
     watch = LiveWatch(browser.site, [RUNS[1]])
     watch.start()

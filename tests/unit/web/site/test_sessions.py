@@ -1,4 +1,4 @@
-"""The code of the printed link works once, and tells nobody anything."""
+"""The code of the printed link works once, and errors reveal nothing."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_signing_out_ends_the_session_here_and_after_a_restart(
     assert again.sessions.find(kept) is not None
 
 
-def test_guesses_are_limited_but_lock_nobody_out(stranger: Browser) -> None:
+def test_wrong_codes_are_limited_but_block_no_other_browser(stranger: Browser) -> None:
     answers = [
         stranger.send("POST", "/api/session", body={"code": str(i)}).status for i in range(1000)
     ]
@@ -158,7 +158,7 @@ def test_a_restart_gives_a_session_no_more_rights(tmp_path: Path) -> None:
         assert found.capabilities == expected, (opened, restarted)
 
 
-def test_an_old_session_is_told_to_open_the_newest_link(browser: Browser) -> None:
+def test_error_for_an_old_session_asks_for_the_newest_link(browser: Browser) -> None:
     cookie = browser.cookie
     sessions = browser.site.sessions
     sessions.capabilities = ("read",)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_json_option, print_json
 from epochal.cli.draw.progress import Progress
+from epochal.doctor.crash_tests import KILLS, check_full_disk, check_kills
+from epochal.doctor.diagnostic import Diagnostic
+from epochal.doctor.host import check_devices, check_host
+from epochal.doctor.storage import check_storage
 from epochal.errors import RecordError
 from epochal.experiment.config.choices import add_options
-from epochal.inspect import Diagnostic
-from epochal.inspect.crash_tests import KILLS, check_full_disk, check_kills
-from epochal.inspect.host import check_devices, check_host
-from epochal.inspect.storage import check_storage
 from epochal.registry.project_file import get_runs_dir
 from epochal.text.terminal import print_wrapped
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_config_arguments, print_json, split_single_file
-from epochal.cli.draw.table import format_table
+from epochal.cli.draw.text_table import format_table
 from epochal.experiment.config.choices import add_options, read_choices
 from epochal.experiment.record.failure import show_error
 from epochal.text.formatting import format_count

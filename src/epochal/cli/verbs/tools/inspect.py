@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_config_arguments, print_json, split_single_file
-from epochal.cli.draw.table import format_table
+from epochal.cli.draw.text_table import format_table
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.choices import add_options, read_choices
 from epochal.experiment.record.failure import show_error

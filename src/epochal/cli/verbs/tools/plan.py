@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from epochal.cli.arguments import add_config_arguments, print_json, split_files_and_overrides
 from epochal.cli.draw.chart import Chart, render_chart
 from epochal.cli.draw.png import save_png
-from epochal.cli.draw.table import format_table
+from epochal.cli.draw.text_table import format_table
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.choices import add_choices, add_options, read_choices
 from epochal.experiment.record.failure import show_error

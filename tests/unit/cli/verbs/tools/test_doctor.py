@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.cli.verbs.tools import doctor
-from epochal.inspect import Diagnostic
+from epochal.doctor.diagnostic import Diagnostic
 
 if TYPE_CHECKING:
     from small_project import Command

@@ -1,0 +1,1 @@
+"""The checks of ``epochal doctor``: machine, storage, and crash tests of checkpoints."""
