@@ -36,6 +36,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Some virtual machines offer AMX and then kill the process that multiplies bf16 matrices with it.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ.pop("FORCE_COLOR", None)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background, where tests press Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # A busy machine is no failure.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
