@@ -44,7 +44,7 @@ MAIN = """
 import sys
 from epochal.cli import main
 from epochal.records.layout import lease
-alive.writing_heartbeat.__wrapped__.__kwdefaults__["seconds"] = 0.05
+lease.writing_heartbeat.__wrapped__.__kwdefaults__["seconds"] = 0.05
 sys.exit(main(sys.argv[1:]))
 """
 

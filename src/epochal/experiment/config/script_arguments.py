@@ -196,7 +196,7 @@ def _standard_parser() -> argparse.ArgumentParser:
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE")
     parser.add_argument("--test", action="store_true", help="only evaluate, do not train")
     parser.add_argument("--local-rank", "--local_rank", help=argparse.SUPPRESS)  # set by launchers
-    for name in ("--ddp", "--ddp-detect"):  # of earlier systems; one process needs neither
+    for name in ("--ddp", "--ddp-detect"):  # of earlier systems; the launcher decides now
         parser.add_argument(name, nargs="?", const="yes", default="no", help=argparse.SUPPRESS)
     add_choices(parser)
     add_resume_choices(parser)

@@ -84,7 +84,7 @@ def test_everything_fits_the_terminal(
     trained: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for width in (24, 40, 60, 80, 200):
-        for module in ("text.terminal", "cli.draw.table", "cli.pages.run_page"):
+        for module in ("text.terminal", "cli.draw.text_table", "cli.pages.run_page"):
             monkeypatch.setattr(f"epochal.{module}.terminal_width", lambda width=width: width)
         lines = epochal("show", "last").out.splitlines()
         too_long = [line for line in lines if len(line) > width]

@@ -53,7 +53,7 @@ def test_the_first_signal_ends_a_run_that_hangs(
     assert (result.status, result.exit_code, result.steps) == ("preempted", 75, 2)
     assert result.message == "it made no progress"
     stacks = tmp_path / "logs" / "stacks.txt"
-    assert "test_grace.py" in stacks.read_text()
+    assert "test_grace_period.py" in stacks.read_text()
     assert (
         f"ending the run at step 2 without a save; the stacks of all threads are in {stacks}"
         in (caplog.text)
