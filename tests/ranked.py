@@ -61,14 +61,15 @@ class Batch:
 
 class Task(ep.Task):
     def __init__(
-        self, *, tokens: bool = False, unused: bool = False, chain: bool = False
+        self, *, tokens: bool = False, uneven: bool = False, chain: bool = False
     ) -> None:
         collate = {"collate_fn": Batch}
-        self.train_loader = DataLoader(Points(22), batch_size=5, shuffle=True, **collate)
+        num = 15 if uneven and os.environ["RANK"] == "1" else 22
+        self.train_loader = DataLoader(Points(num), batch_size=5, shuffle=True, **collate)
         self.val_loader = DataLoader(Points(13), batch_size=3, **collate)
         self.test_loader = self.val_loader
         self.predict_loader = DataLoader(Points(41), batch_size=1, **collate)
-        self.tokens, self.unused = tokens, unused
+        self.tokens = tokens
         if chain:
             train, val = ep.data.chain(Points(22)), ep.data.chain(Points(13))
             self.train_loader = train.loader(batch_size=5, shuffle=True, collate=Batch)
@@ -110,6 +111,8 @@ def suffer(run):
         return
     if kind == "raise":
         raise ValueError(f"broken on purpose in rank {run.rank}")
+    if kind == "exit":
+        raise SystemExit(5)
     if kind == "lose":  # the whole machine
         os.kill(os.getppid(), signal.SIGKILL)
         kind = "kill"

@@ -104,6 +104,18 @@ def test_error_of_one_process_ends_all_with_one_message(project: Project) -> Non
     assert json.loads((record / "status.json").read_text())["status"] == "failed"
     result = json.loads((record / "result.json").read_text())
     assert (result["rank"], result["exception_type"]) == (1, "ValueError")
+    done = project.train("exited", 2, faults={"3-1": "exit"})
+    assert (done.returncode, done.stderr.count("run failed")) == (5, 1), done.stderr
+    assert "run failed: SystemExit on rank 1" in done.stderr
+    project.take_samples()
+
+
+def test_loaders_of_different_lengths_are_refused_before_a_process_waits(project: Project) -> None:
+    done = project.train("uneven", 2, "task.uneven=true")
+    assert done.returncode == 65, done.stdout + done.stderr
+    shown = " ".join(done.stderr.replace("│", " ").split())
+    expected = "train_loader: rank 0 has 22 samples in 5 batches, and rank 1 has 15 samples in 3"
+    assert expected in shown
 
 
 @pytest.mark.long
@@ -304,7 +316,7 @@ def test_hang_names_the_rank_that_holds_up_the_others(project: Project) -> None:
     (hang,) = [one for one in events if one["kind"] == "hang"]
     assert hang["ranks"] == "waiting for rank 1 at step 4 of train"
     assert "suffer" in (record / "logs" / "stacks.rank1.txt").read_text()
-    assert "rank 0 hung" in done.stderr
+    assert "rank 0 hung at step 4 (waiting for rank 1 at step 4 of train)" in done.stderr
 
 
 def test_parameters_without_gradients_are_explained(project: Project) -> None:

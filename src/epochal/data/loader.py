@@ -18,6 +18,7 @@ from epochal.data.chain_loader import ChainLoader
 from epochal.data.datasets import Repeated, Tensors
 from epochal.data.ordering import Repeat, Shuffle
 from epochal.data.sources import Iterated
+from epochal.distributed.environment import read_rank_environment
 from epochal.errors import ConfigError, DataError, Problem
 
 if TYPE_CHECKING:
@@ -193,11 +194,12 @@ def _fit_workers(options: LoaderOptions, chain: Chain, key: str) -> int:
 
 
 def count_workers(options: LoaderOptions) -> int:
-    """The number of workers; ``auto`` leaves one core to the training process."""
+    """The number of workers; ``auto`` leaves one core to each training process of the machine."""
     if options.workers != "auto":
         return options.workers
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    share = (usable or 1) // max(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
+    place = read_rank_environment()
+    share = (usable or 1) // (1 if place is None else max(place.local_world_size, 1))
     return max(min(share - 1, _MAX_AUTO_WORKERS), 0)
 
 

@@ -13,6 +13,7 @@ from torch.nn.utils import get_total_norm
 from typing_extensions import override
 
 from epochal.distributed.flat_tensors import average_flat
+from epochal.errors import TaskError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 MAX_SUMS = 64
 """How many numbers of a step can be added up over all processes."""
+
+_BYPASSED = """\
+batch_forward: computed a loss without calling the model that it received, so the processes would \
+train different weights
+  call the argument `model` in training: run.raw_model and model.module do not average gradients"""
 
 
 class Strategy(ABC):
@@ -98,6 +104,7 @@ class Ddp(Strategy):
         self._numbers: nn.Parameter | None = None
         self._kept: Tensor | None = None
         self._others: list[nn.Parameter] = []
+        self._was_called = False
 
     @override
     def share(self, model: nn.Module, others: Sequence[nn.Parameter], *, carries: bool) -> None:
@@ -111,10 +118,11 @@ class Ddp(Strategy):
         inside = () if self._find_unused else others
         self._others = [] if not self._find_unused else list(others)
         carrier = _Carrier(model, inside, _make_numbers(model) if carries else None)
-        self._numbers = carrier.numbers
+        self._numbers = carrier.shared_numbers
         if self._numbers is not None:
             self._gradient = torch.zeros_like(self._numbers, requires_grad=False)
         self._shared = self._wrap(carrier)
+        self._shared.register_forward_pre_hook(self._note_call)
 
     @property
     @override
@@ -129,6 +137,9 @@ class Ddp(Strategy):
 
     @override
     def carry(self, numbers: Tensor) -> None:
+        if not self._was_called:
+            raise TaskError(_BYPASSED)
+        self._was_called = False
         if self._numbers is None:
             self._kept = numbers if self._kept is None else self._kept + numbers
             return
@@ -168,6 +179,9 @@ class Ddp(Strategy):
     @override
     def end_evaluation(self, model: nn.Module) -> None:
         pass
+
+    def _note_call(self, shared: nn.Module, inputs: object) -> None:
+        self._was_called = True
 
     def _wrap(self, module: nn.Module) -> nn.Module:
         # Without device ids DDP leaves inputs alone, also those of the user's own classes.
@@ -237,14 +251,29 @@ class _Carrier(nn.Module):
         self, model: nn.Module, others: Sequence[nn.Parameter], numbers: nn.Parameter | None
     ) -> None:
         super().__init__()
-        self.model = model
-        self.others = nn.ParameterList(others)
-        self.numbers = numbers  # last: DDP reduces the last parameters first
+        self.shared_model = model
+        self.shared_others = nn.ParameterList(others)
+        self.shared_numbers = numbers  # last: DDP reduces the last parameters first
 
     @override
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """What the model returns."""
-        return self.model(*inputs, **named)
+        return self.shared_model(*inputs, **named)
+
+    @override
+    def __getattr__(self, name: str) -> Any:
+        """An attribute of the model, for code that writes ``model.module.width``."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == "shared_model":
+                raise
+            return getattr(self.shared_model, name)
+
+    @override
+    def state_dict(self, *args: Any, **options: Any) -> Any:
+        """The weights of the model alone, for code that saves ``model.module.state_dict()``."""
+        return self.shared_model.state_dict(*args, **options)
 
 
 def _make_numbers(model: nn.Module) -> nn.Parameter:

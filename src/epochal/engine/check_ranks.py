@@ -1,20 +1,28 @@
-"""Checks that all processes of a run have the same weights."""
+"""Checks that all processes of a run have the same data and the same weights."""
 
 from __future__ import annotations
 
 import hashlib
+import logging
 from typing import TYPE_CHECKING
 
 import torch
 
-from epochal.errors import TaskError
+from epochal.engine.feed.feed import count_batches, count_samples, named_loaders
+from epochal.errors import DataError, TaskError
+from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from torch import nn
 
+    from epochal.engine.interfaces.task import Loader
     from epochal.engine.run.engine_run import EngineRun
 
 _MAX_NAMED = 3
+
+_logger = logging.getLogger(__name__)
 
 
 def check_ranks(run: EngineRun) -> None:
@@ -36,6 +44,52 @@ def check_ranks(run: EngineRun) -> None:
         "  a hook or the task changes them with values that only one process has; use "
         "run.world.broadcast, or call the same code in every process"
     )
+
+
+def check_loaders(run: EngineRun, splits: Collection[str]) -> None:
+    """Compare the lengths of loaders, since each process takes its part of the same batches.
+
+    Raises:
+        DataError: They differ: a process would wait forever for the batch of another.
+    """
+    if run.world.is_single:
+        return
+    own = {
+        f"{split}_loader[{name!r}]" if name else f"{split}_loader": _describe_length(loader)
+        for split in splits
+        for name, loader in named_loaders(run.task, split).items()
+    }
+    first, *others = run.world.gather(own)
+    for rank, found in enumerate(others, 1):
+        for name in first | found:
+            here, there = first.get(name, "no such loader"), found.get(name, "no such loader")
+            if here != there:
+                raise DataError(
+                    f"{name}: rank 0 has {here}, and rank {rank} has {there}\n"
+                    "  build the same data in every process: Epochal gives each one its part of "
+                    "every batch"
+                )
+    if "train" in splits:
+        _warn_of_small_batches(run)
+
+
+def _warn_of_small_batches(run: EngineRun) -> None:
+    for loader in named_loaders(run.task, "train").values():
+        size = getattr(loader, "batch_size", None)
+        if isinstance(size, int) and size < run.num_data_ranks:
+            _logger.warning(
+                "train_loader: batches of %s for %d processes, so %d of them have nothing to do; "
+                "use larger batches or fewer processes",
+                format_count(size, "sample"),
+                run.num_data_ranks,
+                run.num_data_ranks - size,
+            )
+
+
+def _describe_length(loader: Loader) -> str:
+    counts = ((count_samples(loader), "sample"), (count_batches(loader, None), "batch"))
+    known = [format_count(count, unit) for count, unit in counts if count is not None]
+    return " in ".join(known) or "data of unknown length"
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from epochal.checkpoint.weights import locate_weights
 from epochal.engine.capture.captured_steps import choose_step
-from epochal.engine.check_ranks import check_ranks
+from epochal.engine.check_ranks import check_loaders, check_ranks
 from epochal.engine.device import memory
 from epochal.engine.evaluate import check_sanity, evaluate, predict, require_mergeable
 from epochal.engine.feed.feed import named_loaders, refuse_endless, require_loaders
@@ -122,6 +122,7 @@ class Train(Runner):
         run.choose_step()
         if not run.world.is_single:
             require_mergeable(run)
+            check_loaders(run, ["train", *run.eval_periods])
             run.plan.add_period("check ranks", run.options.engine.check_ranks, check_ranks)
         _add_averaging(run)  # before evaluations at the same step
         for split, periods in run.eval_periods.items():
@@ -184,6 +185,7 @@ class Test(Runner):
 
     @override
     def run(self, run: EngineRun) -> dict[str, float]:
+        check_loaders(run, [self.split])
         return evaluate(run, self.split)
 
 
@@ -211,6 +213,7 @@ class Predict(Runner):
 
     @override
     def run(self, run: EngineRun) -> object:
+        check_loaders(run, ["predict" if named_loaders(run.task, "predict") else "test"])
         if self._output is None:
             return predict(run)
         config = {name: run.config.get(name) for name in ("init_from", "model", "data", "outputs")}

@@ -552,8 +552,8 @@ def run_rank(source: ConfigSource, overrides: Sequence[str], choices: Choices) -
     """
     try:
         result = _run_one(source, overrides, {**choices, "raise_errors": False})
-    except KeyboardInterrupt as interrupt:
-        result = result_of_error(interrupt)
+    except (KeyboardInterrupt, SystemExit) as end:  # the user's code may call sys.exit
+        result = result_of_error(end)
     if result.reason == RANK_LOST:
         raise SystemExit(result.exit_code)
     place = read_rank_environment()

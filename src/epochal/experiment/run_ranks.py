@@ -21,6 +21,7 @@ from epochal.experiment.build.device import (
     count_nodes,
     count_ranks,
     refuse_debugging_all,
+    refuse_too_many,
 )
 from epochal.experiment.config.check_file import CheckedConfig
 from epochal.experiment.record.failure import show_failure
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from epochal.distributed.elastic import GroupEnd, StartMethod
     from epochal.engine import RunResult
     from epochal.experiment.config.choices import Choices
+    from epochal.records import RunRecord
 
     RunRank = Callable[[Any, Sequence[str], Choices], Any]
 
@@ -56,7 +58,10 @@ def wants_ranks(choices: Choices) -> bool:
     count = count_ranks(choices) if place is None else place.world_size
     num_nodes = count_nodes(choices)[1]
     refuse_debugging_all(choices, count * num_nodes)
-    return (count > 1 or num_nodes > 1) and place is None
+    if place is not None or (count == 1 and num_nodes == 1):
+        return False
+    refuse_too_many(choices)
+    return True
 
 
 def run_ranks(
@@ -218,7 +223,19 @@ def _describe_exit(end: GroupEnd, folder: Path | None, before: int) -> ProcessEx
     record = None if folder is None else find_record(folder)
     saved = _saved_step(folder)
     step = 0 if record is None else step_of(record)
-    return ProcessExit(code=end.code, step=max(step, saved), first_step=before, saved_step=saved)
+    return ProcessExit(
+        code=end.code,
+        step=max(step, saved),
+        first_step=before,
+        saved_step=saved,
+        error=_find_guilty_rank(record) if end.code == STALLED else "",
+    )
+
+
+def _find_guilty_rank(record: RunRecord | None) -> str:
+    """Which rank the others waited for in the last hang, as the watchdog said."""
+    events = [] if record is None else record.events
+    return next((str(one.get("ranks", "")) for one in events[::-1] if one["kind"] == "hang"), "")
 
 
 def _lost_result(

@@ -107,7 +107,8 @@ class RestartPolicy:
             return RestartDecision(False, why, has_given_up=True)
         count, limit = self._num_without_progress, self._limit
         if count > limit:
-            why = f"{limit} restarts made no progress beyond step {end.saved_step}"
+            restarts = "1 restart" if limit == 1 else f"{limit} restarts"
+            why = f"{restarts} made no progress beyond step {end.saved_step}"
             return RestartDecision(False, why, has_given_up=True)
         delay = min(2.0 ** max(count - 1, 0), _MAX_DELAY_SECONDS)
         note = f", {count} of {limit} without progress" if count else ""

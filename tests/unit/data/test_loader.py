@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
 
 import epochal as ep
-from epochal.data.loader import LoaderOptions, build_loader
+from epochal.data.loader import LoaderOptions, build_loader, count_workers
 from epochal.engine.feed.in_memory import find_in_memory_source
 from epochal.errors import ConfigError, DataError
 from epochal.testing import TinyTask, tiny_run
@@ -114,6 +115,15 @@ def test_workers_of_an_evaluation_draw_the_same_random_numbers_each_time() -> No
     run.evaluate()
     run.evaluate()
     assert torch.equal(torch.cat(seen[:2]), torch.cat(seen[2:]))
+
+
+def test_automatic_workers_share_the_cores_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)), raising=False)
+    assert count_workers(LoaderOptions(workers="auto")) == 8
+    slurm = {"PROCID": "1", "STEP_NUM_TASKS": "8", "LOCALID": "1", "STEP_TASKS_PER_NODE": "4(x2)"}
+    for name, value in slurm.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    assert count_workers(LoaderOptions(workers="auto")) == 2
 
 
 def test_a_given_collate_builds_the_batches() -> None:

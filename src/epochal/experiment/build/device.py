@@ -15,6 +15,9 @@ from epochal.errors import ConfigError, Problem
 if TYPE_CHECKING:
     from epochal.experiment.config.choices import Choices
 
+_MOST_ON_CPU = 64
+"""Processes on the CPU that are accepted on any machine, also to test a large run."""
+
 
 def choose_device(choices: Choices) -> torch.device:
     """The chosen device, or an accelerator of this process, or the CPU."""
@@ -98,12 +101,38 @@ def refuse_debugging_all(choices: Choices, count: int) -> None:
         raise _device_error("--debug-rank", what, f"name one from 0 to {count - 1}")
 
 
+def refuse_too_many(choices: Choices) -> None:
+    """Refuse more processes than this machine has devices for, before any of them starts.
+
+    Raises:
+        ConfigError: A device is missing, or the CPU would have far more processes than cores.
+    """
+    count, names = count_ranks(choices), list_devices(choices.get("device"))
+    for name in names:
+        _from_name(name)
+    device = choose_device(choices)
+    key = "--nproc" if choices.get("nproc") is not None else "--gpus"
+    if device.type == "cpu":
+        cores = os.cpu_count() or 1
+        if count > max(_MOST_ON_CPU, 4 * cores):
+            what = f"{count} processes on the CPU, and this machine has {cores} cores"
+            raise _device_error(key, what, f"use at most one for each core: --nproc {cores}")
+    elif not any(":" in name or name.isdecimal() for name in names):
+        available = _available(device.type)
+        if count > available:
+            what = f"{count} processes, and this machine has {available} of type {device.type!r}"
+            raise _device_error(
+                key, what, f"use {key} {available}, or --nproc {count} --device cpu"
+            )
+
+
 def describe_ranks(choices: Choices) -> str:
     """The processes of a run, for users; empty if there is only one."""
     count, names = count_ranks(choices), list_devices(choices.get("device"))
     least, largest = count_nodes(choices)
     if count == largest == 1:
         return ""
+    refuse_too_many(choices)
     device = choose_device(choices)
     where = str(device) if device.type == "cpu" else device.type
     if len(names) > 1:

@@ -44,7 +44,7 @@ _OPTIONS = {
     "--epochs N": "train for N epochs, instead of train.for",
     "--debug": "one process, all log messages, every loss checked; pdb works",
     "--debug-rank N": "with several processes: pdb works in this one, and the others wait for it",
-    "--fast": "use only three batches of each split",
+    "--fast": "one epoch of three batches, and three of each other split",
     "--no-file": "write no record",
     "--user-dir DIR": "folder with the project's code",
     "--allow-python": "accept .py configs; their code is executed",
@@ -115,7 +115,7 @@ class Choices(TypedDict, total=False):
     """The same for one of several processes; the others wait while it is in a debugger."""
 
     fast: bool
-    """Use only three batches of each split, as a quick test."""
+    """One epoch of three batches, and three of each other split, as a quick test."""
 
     no_file: bool
     """Write no record and no other file."""

@@ -114,7 +114,7 @@ class Notifier:
                 self._post(replace(content, epoch=None, why=words, log=self._log()))
         if self._is_supervised and self._record is not None:
             self._sender.wait(SEND_SECONDS)
-            logger.warning("ending this process: --keep-alive starts the run again")
+            logger.warning("ending this process, so that the run is started again")
             end_stalled_process(self._record.writer, words, step)
 
     def write_end(self, record: OpenRecord, result: RunResult) -> None:

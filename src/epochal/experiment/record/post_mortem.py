@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from epochal.errors import ConfigError
+from epochal.distributed.environment import LAUNCHED_VARIABLE
+from epochal.errors import ConfigError, TaskError
 
 if TYPE_CHECKING:
     from epochal.distributed.world import World
@@ -43,6 +45,9 @@ def describe_input() -> dict[str, str]:
 def prepare_rank(world: World, debug_rank: int | None) -> None:
     """Let breakpoints and errors open pdb in one of several processes, and in no other."""
     if debug_rank is None:
+        is_chosen = "PYTHONBREAKPOINT" in os.environ
+        if LAUNCHED_VARIABLE in os.environ and not world.is_single and not is_chosen:
+            sys.breakpointhook = partial(_refuse_breakpoint, world.world_size)
         return
     if world.rank != debug_rank:
         os.environ["PYTHONBREAKPOINT"] = "0"  # Python then skips breakpoint()
@@ -60,6 +65,13 @@ def prepare_rank(world: World, debug_rank: int | None) -> None:
             open_post_mortem(error)
 
     world.look_at = look_at
+
+
+def _refuse_breakpoint(count: int, *args: object, **named: object) -> NoReturn:
+    raise TaskError(
+        f"breakpoint(): {count} processes reach this line, and their input is not the terminal\n"
+        "  debug one of them: --debug-rank 0; PYTHONBREAKPOINT=0 skips all breakpoints"
+    )
 
 
 def _can_type() -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from epochal import durable
 from epochal.errors import DIVERGED
@@ -11,6 +11,7 @@ from epochal.records.folder.experiment_facts import find_unnamed_class
 from epochal.registry.project_file import name_run
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 _CHANGE = "optim.lr=... --allow-changed"
@@ -31,4 +32,16 @@ def find_resume_command(folder: Path, epochal: str = "epochal") -> str:
     if facts.get("given") or find_unnamed_class(facts):  # its config does not describe every part
         return f"run the script again, with choices={{'resume': {str(folder)!r}}}"
     has_diverged = durable.find_object(folder / "status.json").get("status") == DIVERGED
-    return f"{epochal} resume {name_run(folder)}" + f" {_CHANGE}" * has_diverged
+    command = f"{epochal} resume {name_run(folder)}{_describe_processes(facts)}"
+    return command + f" {_CHANGE}" * has_diverged
+
+
+def _describe_processes(facts: Mapping[str, Any]) -> str:
+    """The option for as many processes as the run had, if all were on one machine."""
+    machine = facts.get("machine")
+    variables = machine.get("environment") if isinstance(machine, dict) else None
+    if not isinstance(variables, dict):  # the file may be damaged
+        return ""
+    count = str(variables.get("WORLD_SIZE"))
+    is_here = count.isdecimal() and count == variables.get("LOCAL_WORLD_SIZE")
+    return f" --nproc {count}" if is_here and int(count) > 1 else ""

@@ -15,6 +15,7 @@ from epochal.experiment.build.device import (
     describe_device,
     prepare_debugging,
     refuse_debugging_all,
+    refuse_too_many,
 )
 
 if TYPE_CHECKING:
@@ -66,6 +67,28 @@ def test_debugger_is_for_one_process() -> None:
             refuse_debugging_all(choices, count)
     for choices, count in (({"debug": True}, 1), ({"debug_rank": 1}, 2), ({}, 3)):
         refuse_debugging_all(choices, count)
+
+
+def test_more_processes_than_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    refuse_too_many({"device": "cpu", "nproc": 64})
+    with pytest.raises(ConfigError, match=r"1000 processes on the CPU, and .* 2 cores"):
+        refuse_too_many({"device": "cpu", "nproc": 1000})
+    accelerator = torch.device("cuda", 0)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: accelerator)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    rows: list[tuple[Choices, str]] = [
+        ({"nproc": 4}, "--nproc: 4 processes, and this machine has 2 of type 'cuda'"),
+        ({"nproc": 4, "device": "cuda"}, "--nproc: 4 processes, and this machine has 2"),
+        ({"gpus": 4}, "--gpus: 4 processes, and this machine has 2 of type 'cuda'"),
+        ({"device": "0,1,2,3"}, "--device: 'cuda:2' does not exist: this machine has 2"),
+    ]
+    for choices, message in rows:
+        with pytest.raises(ConfigError, match=message):
+            refuse_too_many(choices)
+    fitting: list[Choices] = [{"nproc": 2}, {"gpus": 2}, {"device": "0", "nproc": 4}]
+    for choices in fitting:
+        refuse_too_many(choices)
 
 
 def test_each_process_has_its_own_device(monkeypatch: pytest.MonkeyPatch) -> None:

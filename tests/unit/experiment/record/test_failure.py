@@ -147,6 +147,13 @@ def test_interrupted_run_says_how_to_resume_if_it_can_be(shop: Path) -> None:
     record = result.dir / "run.json"
     record.write_text(json.dumps(json.loads(record.read_text()) | {"given": []}))
     assert describe_failure(result)[-1] == f"resume: epochal resume {result.dir.name}"
+    facts = json.loads(record.read_text())
+    for count, shown in (("1", ""), ("2", " --nproc 2"), ("4", "")):  # 4: on two machines
+        facts["machine"]["environment"] |= {"WORLD_SIZE": count}
+        facts["machine"]["environment"] |= {"LOCAL_WORLD_SIZE": "1" if count == "1" else "2"}
+        record.write_text(json.dumps(facts))
+        expected = f"resume: epochal resume {result.dir.name}{shown}"
+        assert describe_failure(result)[-1] == expected
     preempted = replace(result, status="preempted")
     assert describe_failure(preempted)[-1] == f"resume: epochal resume {result.dir.name}"
     shutil.rmtree(result.dir / "checkpoints")
