@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ def test_inspect_describes_every_split_and_writes_a_page(shop: Path, epochal: Co
     assert done.code == 0, done.err
     assert "train: 24 samples, 24 read" in done.out
     assert "val: 24 samples, 24 read" in done.out
+    assert re.search(r"^  balance of \w+: \w+ \(\d+\), ", done.out, re.M)
     page = next((shop).glob("inspect-*/data.html"))
     assert f"page: {page.relative_to(shop)}" in done.out
     assert page.read_text().count("<figure>") == 3 * page.read_text().count("<h2>")
