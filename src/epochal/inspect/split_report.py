@@ -336,7 +336,8 @@ class _Timed(Pipe):
 
     @override
     def read_many(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
-        return self._time(len(indices), self.parent.read_many, indices, one_pass)
+        items: list[Item] = self._time(len(indices), self.parent.read_many, indices, one_pass)
+        return items
 
     @override
     def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:
