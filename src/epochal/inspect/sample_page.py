@@ -189,7 +189,7 @@ def show_sample(sample: Sample, render: Render | None = None) -> str:
     for name, value in sample.items():
         picture = None if name in layers else find_picture(value)
         if picture is not None:
-            drawn += _draw(picture, layers)
+            drawn += _draw(picture, {} if _is_sound(np.asarray(value)) else layers)
         elif name not in layers:
             lines.append(f"{name}: {shorten(value)}")
     if not drawn:
