@@ -21,7 +21,12 @@ from epochal.data.chain import Chain
 from epochal.data.chain_loader import ChainLoader
 from epochal.data.pipe import Item, Pass, Pipe
 from epochal.engine.feed.batch_spec import find_batch_problems, to_plain
-from epochal.engine.feed.feed import count_batches, count_samples
+from epochal.engine.feed.feed import (
+    count_batches,
+    count_samples,
+    explain_worker_death,
+    is_worker_death,
+)
 from epochal.engine.feed.sampling_order import DataPass
 
 if TYPE_CHECKING:
@@ -191,6 +196,9 @@ def inspect_split(
             samples = _read_samples(loader) or samples
         _add_samples(report, samples, limit, examples)
     except Exception as error:
+        if is_worker_death(error):  # read here, the sample would end this process, too
+            log = getattr(loader, "read_log", None)
+            raise explain_worker_death(error, loader, f"{name}_loader", log) from error
         alone = _read_samples(loader)
         if alone is None:
             raise

@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import epochal as ep
+from epochal.errors import DataError
 from epochal.inspect.sample_page import build_page, find_picture, list_warnings, show_sample
 from epochal.inspect.split_report import inspect_split, split_samples, time_pipes
 
@@ -72,6 +73,16 @@ def test_samples_that_make_no_batch_are_read_one_by_one() -> None:
         assert problem.startswith("its batches cannot be made: default_collate: ")
     with pytest.raises(ZeroDivisionError):  # a sample that cannot be read stays an error
         inspect_split("train", ep.data.chain([0], invert).loader(), limit=9, examples=9)
+
+
+class DeadWorker(DataLoader[Any]):
+    def __iter__(self) -> Any:
+        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")
+
+
+def test_a_sample_that_kills_a_worker_is_not_read_in_this_process() -> None:
+    with pytest.raises(DataError, match="train_loader: a worker process of the loader died"):
+        inspect_split("train", DeadWorker(SAMPLES, num_workers=1), limit=9, examples=9)  # type: ignore[arg-type]
 
 
 def invert(number: int) -> float:

@@ -33,6 +33,12 @@ def test_inspect_as_json_has_the_facts(shop: Path, epochal: Command) -> None:
     assert found["splits"]["train"]["samples"] == 24
 
 
+def test_a_config_must_be_named(shop: Path, epochal: Command) -> None:
+    done = epochal("inspect", "data")
+    assert "no config file\n  name a file first: " in done.err
+    assert " inspect data FILE key=value" in done.err
+
+
 def test_only_data_can_be_inspected(shop: Path, epochal: Command) -> None:
     done = epochal("inspect", "weights", "config.yaml")
     assert done.code != 0
