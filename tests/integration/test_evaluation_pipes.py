@@ -189,10 +189,12 @@ def test_inputs_that_cannot_be_read_are_refused(shop: Path, epochal: Command) ->
     assert epochal("run", "config.yaml", "--fast").code == 0
     (shop / "bad.jsonl").write_text("{")
     (shop / "list.jsonl").write_text("[1]\n")
-    (shop / "in.txt").write_text("x")
+    (shop / "in.xls").write_text("x")
+    runs = len(run_folders(shop))
     for words, message in (
         (("--input", "gone.jsonl"), "--input: there is no file 'gone.jsonl'"),
-        (("--input", "in.txt"), "cannot read this kind of file"),
+        (("--input", "in.xls"), "in.xls: cannot read this kind of file use .jsonl"),
+        (("--input", "s3x://b/in.xls"), "s3x://b/in.xls: cannot read this kind of file"),
         (("--input", "bad.jsonl"), "bad.jsonl: a line is no JSON"),
         (("--input", "list.jsonl"), "list.jsonl: has no rows with named columns"),
         (("--output", "out.txt"), "--output: cannot write this kind of file: 'out.txt'"),
@@ -202,6 +204,8 @@ def test_inputs_that_cannot_be_read_are_refused(shop: Path, epochal: Command) ->
         assert done.code in (65, 78), words
         shown = "".join(done.err.replace("│", "").split())  # the panel wraps long paths anywhere
         assert "".join(message.split()) in shown, (words, done.err)
+    assert "--split: unknown split 'vall'" in epochal("evaluate", "last", "--split", "vall").err
+    assert len(run_folders(shop)) == runs + 2  # of the two files that were opened
 
 
 def test_checkpoints_are_evaluated_beside_the_training_until_it_ends(shop: Path) -> None:

@@ -75,6 +75,11 @@ def test_data_weights_and_runs_live_on_s3(shelf: Any, shop: Path, epochal, tmp_p
     with pytest.raises(CheckpointError, match=r"^init_from: s3://shelf/gone.pt: no such file"):
         locate_weights("s3://shelf/gone.pt")
 
+    # Rows to predict.
+    shelf.pipe("shelf/in.jsonl", b'{"x": [1.0, 0.0, 1.0, 0.0]}\n')
+    done = epochal("predict", "last", "--input", "s3://shelf/in.jsonl", "--output", "out.jsonl")
+    assert "wrote    1 prediction to out.jsonl" in done.out, done.err
+
     # What was interrupted is not there, also if it had several parts.
     with pytest.raises(ZeroDivisionError), open_output("s3://shelf/half.tar") as file:
         assert file.write(bytes(60 << 20)) / 0

@@ -49,7 +49,7 @@ def add_config_arguments(
         add_choices(parser, "--device")
 
 
-def split_files_and_overrides(words: list[str]) -> tuple[list[Path], list[str]]:
+def split_files_and_overrides(words: list[str], verb: str = "run") -> tuple[list[Path], list[str]]:
     """The files and the overrides among ``words``.
 
     Raises:
@@ -60,8 +60,8 @@ def split_files_and_overrides(words: list[str]) -> tuple[list[Path], list[str]]:
     overrides = [decode_typed(word) for word in words if _is_override(word)]
     files = [Path(word) for word in words if not _is_override(word)]
     if not files:
-        what = f"no config file among {' '.join(words)!r}"
-        hint = f"name a file first: {epochal_command()} run FILE key=value"
+        what = f"no config file among {' '.join(words)!r}" if words else "no config file"
+        hint = f"name a file first: {epochal_command()} {verb} FILE key=value"
         problems = [Problem("command line", what, hint=hint)]
     if problems:
         raise ConfigError(*problems)
@@ -74,7 +74,7 @@ def split_single_file(words: list[str], verb: str) -> tuple[Path, list[str]]:
     Raises:
         ConfigError: As ``split_files_and_overrides``, or there are several files.
     """
-    files, overrides = split_files_and_overrides(words)
+    files, overrides = split_files_and_overrides(words, verb)
     if len(files) > 1:
         what, hint = f"{verb} takes one config", f"write {verb} {files[0]}"
         raise ConfigError(Problem("command line", what, hint=hint))

@@ -1,12 +1,13 @@
 """Bounds of numbers as part of their types: ``width: Annotated[int, AtLeast(1)]``.
 
 ``epochal check`` reads them from source, for components of users too; ``guard`` checks our
-own options when Python code makes them.
+own options, and ``guard_call`` arguments, when Python code gives them.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
 import operator
 from abc import ABC
 from dataclasses import dataclass, fields
@@ -108,6 +109,23 @@ def guard(options: DataclassInstance, key: str) -> None:
         if bound is not None:
             what, hint = explain(value, bound)
             raise ConfigError(Problem(f"{key}.{item.name}", what, hint=hint))
+
+
+def guard_call(
+    function: Callable[..., object], key: str, /, *args: object, **options: object
+) -> None:
+    """Raise ConfigError if an argument of a call, shown as ``key.name``, breaks its bound."""
+    try:
+        given = inspect.signature(function).bind_partial(*args, **options).arguments
+    except TypeError:  # the call itself says what is wrong
+        return
+    written = getattr(function, "__annotations__", {})
+    for name, value in given.items():
+        kind = written.get(name)
+        bound = broken_bound(value, _written_bounds(kind) if isinstance(kind, str) else ())
+        if bound is not None:
+            what, hint = explain(value, bound)
+            raise ConfigError(Problem(f"{key}.{name}", what, hint=hint))
 
 
 @lru_cache(maxsize=256)

@@ -14,7 +14,7 @@ from typing_extensions import override
 from epochal.config.bounds import AtLeast
 from epochal.data.pipe import Item, Pass, Pipe
 from epochal.engine.feed.host_generators import mix_seed
-from epochal.errors import DataError
+from epochal.errors import DataError, suggest
 
 Collate = Callable[[list[Any]], Any]
 
@@ -105,6 +105,9 @@ _COLLATES: dict[str, Collate] = {
 def find_collate(collate: Collate | str | None) -> Collate:
     """The function that makes a batch of a list of samples."""
     if collate is None or isinstance(collate, str):
+        if collate and collate not in _COLLATES:
+            hint = suggest(collate, _COLLATES)
+            raise DataError(f"collate: unknown name {collate!r}\n  {hint}")
         return _COLLATES[collate or "stack"]
     # A class is either called with the samples, or has instances that are.
     has_call = isinstance(collate, type) and any("__call__" in vars(one) for one in collate.__mro__)
@@ -248,7 +251,19 @@ class BucketByLength(Pipe):
             yield from groups
 
     def _length(self, item: Item) -> int:
-        return len(item if self.key is None else item[self.key])
+        return len(_get_entry(item, self.key, "bucket_by_length"))
+
+
+def _get_entry(item: Item, key: str | int | None, pipe: str) -> Any:  # noqa: ANN401 - of any type
+    """The entry of a sample that a pipe needs; the sample itself without a key."""
+    if key is None:
+        return item
+    try:
+        return item[key]
+    except (LookupError, TypeError) as error:
+        has = f"only {', '.join(map(repr, item))}" if isinstance(item, Mapping) else "no keys"
+        what = f"{pipe}: a sample, a {type(item).__name__}, has no {key!r}, it has {has}"
+        raise DataError(f"{what}\n  set key to one of its entries") from error
 
 
 @final
@@ -285,7 +300,7 @@ class Pack(Pipe):
         parts: list[np.ndarray[Any, Any]] = []
         waiting = 0
         for item in self.parent.iterate(one_pass):
-            tokens = np.asarray(item if self.key is None else item[self.key])
+            tokens = np.asarray(_get_entry(item, self.key, "pack"))
             if self.separator is not None:
                 tokens = np.append(tokens, np.asarray(self.separator, tokens.dtype))
             while waiting + len(tokens) >= self.length:

@@ -14,22 +14,34 @@ from typing_extensions import override
 from epochal.config.source_file import display_name
 from epochal.data.chain import Chain
 from epochal.data.files import find_files, local_path
-from epochal.data.sources import Csv, Jsonl, Parquet
+from epochal.data.sources import Csv, Jsonl, Parquet, Text
+from epochal.durable.remote import hide_credentials, is_url
 from epochal.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_SOURCES = {".jsonl": Jsonl, ".csv": Csv, ".parquet": Parquet}
+_SOURCES = {".jsonl": Jsonl, ".csv": Csv, ".parquet": Parquet, ".txt": Text}
 _SUFFIXES = (*_SOURCES, ".json", ".npz")
+
+
+def require_row_format(path: str) -> None:
+    """Refuse a file whose name does not end like one of the formats that have rows."""
+    if Path(path).suffix not in _SUFFIXES:
+        what = f"{_show(path)}: cannot read this kind of file"
+        raise DataError(f"{what}\n  use {', '.join(_SUFFIXES)}")
+
+
+def _show(path: str) -> str:
+    return hide_credentials(path) if is_url(path) else display_name(Path(path))
 
 
 @final
 class FileRows(Dataset[Any]):
-    """The rows of a JSON lines, CSV, Parquet or NumPy file, as dicts of columns.
+    """The rows of a JSON lines, CSV, Parquet, NumPy or text file, as dicts of columns.
 
-    Numbers and lists of numbers become tensors. A task's ``input_sample(row)`` turns a row into a
-    sample of its own form.
+    A line of a text file is a row with the column ``text``. Numbers and lists of numbers become
+    tensors. A task's ``input_sample(row)`` turns a row into a sample of its own form.
 
     Args:
         path: The file, or its URL.
@@ -51,12 +63,11 @@ class FileRows(Dataset[Any]):
 
 
 def _open(path: str) -> Any:  # noqa: ANN401 - a list, or a chain, which is read like one
-    suffix, shown = Path(path).suffix, display_name(Path(path))
-    if suffix not in _SUFFIXES:
-        raise DataError(f"{shown}: cannot read this kind of file\n  use {', '.join(_SUFFIXES)}")
+    require_row_format(path)
+    suffix, shown = Path(path).suffix, _show(path)
     (file,) = find_files(path)
     try:
-        rows = Chain(_SOURCES[suffix](file)) if suffix in _SOURCES else _parse(local_path(file))
+        rows = _open_source(suffix, file) if suffix in _SOURCES else _parse(local_path(file))
         is_good = len(rows) > 0 and isinstance(rows[0], dict)
     except (OSError, ValueError) as error:
         raise DataError(f"{shown}: cannot be read as {suffix[1:]}: {error}") from error
@@ -64,6 +75,15 @@ def _open(path: str) -> Any:  # noqa: ANN401 - a list, or a chain, which is read
         hint = 'write one object per line, such as {"text": "..."}'
         raise DataError(f"{shown}: has no rows with named columns\n  {hint}")
     return rows
+
+
+def _open_source(suffix: str, file: str) -> Chain:
+    rows = Chain(_SOURCES[suffix](file))
+    return rows.then(_name_line) if suffix == ".txt" else rows
+
+
+def _name_line(line: str) -> dict[str, str]:
+    return {"text": line}
 
 
 def _parse(path: Path) -> list[dict[str, Any]]:

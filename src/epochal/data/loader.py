@@ -19,12 +19,14 @@ from epochal.data.datasets import Repeated, Tensors
 from epochal.data.ordering import Repeat, Shuffle
 from epochal.data.sources import Iterated
 from epochal.distributed.environment import read_rank_environment
+from epochal.engine.loss.argument_routes import function_name
 from epochal.errors import ConfigError, DataError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 _MAX_AUTO_WORKERS = 8
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _logger = logging.getLogger(__name__)
 
 
@@ -97,7 +99,7 @@ def build_loader(
     takes_own = isinstance(source, Tensors) and options.collate is None
     workers = count_workers(options)
     source = source if options.repeat == 1 else Repeated(source, options.repeat)
-    sampler = _build_sampler(options.sampler, source)
+    sampler = _build_sampler(options.sampler, source, key)
     return DataLoader(
         source,
         batch_size=options.batch_size,
@@ -207,13 +209,22 @@ def _read_collate(options: LoaderOptions) -> Callable[[list[Any]], Any] | None:
     return None if options.collate is None else find_collate(options.collate)
 
 
-def _build_sampler(make: Callable[..., Any] | None, dataset: object) -> Any:  # noqa: ANN401 - any iterable of indices
+def _build_sampler(make: Callable[..., Any] | None, dataset: object, key: str) -> Any:  # noqa: ANN401 - any iterable of indices
     """The sampler; it gets the dataset if it has an argument for one."""
     if make is None:
         return None
-    names = inspect.signature(make).parameters
-    taken = next((name for name in ("data_source", "dataset") if name in names), None)
-    return make() if taken is None else make(**{taken: dataset})
+    arguments = inspect.signature(make).parameters
+    given = {name: dataset for name in ("data_source", "dataset") if name in arguments}
+    missing = [
+        name
+        for name, one in arguments.items()
+        if one.default is one.empty and one.kind not in _VARIADIC and name not in given
+    ]
+    if missing:
+        what = f"{function_name(make)} needs {' and '.join(map(repr, missing))}"
+        hint = f"write them beside its type: {{type: ..., {missing[0]}: ...}}"
+        raise ConfigError(Problem(f"{key}.sampler", what, hint=hint))
+    return make(**given)
 
 
 def _read_data_module(module: Any, options: LoaderOptions, split: str) -> Any:  # noqa: ANN401 - of Lightning

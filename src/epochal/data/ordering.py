@@ -95,6 +95,12 @@ class Sample(_Chosen):
         replacement: bool = True,
     ) -> None:
         self.weights = np.asarray(weights, dtype=np.float64)
+        is_good = np.isfinite(self.weights).all() and self.weights.min(initial=0) >= 0
+        if not is_good or not self.weights.any():
+            raise DataError(
+                "sample: a weight is negative or no number, or none is above 0\n"
+                "  give numbers from 0 on"
+            )
         self.num_samples = num_samples
         self.replacement = replacement
 

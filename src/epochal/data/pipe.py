@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, count, islice
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 from typing_extensions import override
 
+from epochal.config.bounds import guard_call
 from epochal.engine.feed.host_generators import HostGenerators, mix_seed
 from epochal.errors import DataError
 
@@ -88,6 +89,11 @@ class Pipe:
     now_reading: ClassVar[list[int] | memoryview[int]] = [0, 0]
     """The number of the pipe that reads, and its item; workers store them where they are found
     after their death."""
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:  # noqa: ANN401 - of the constructor
+        """A pipe; its arguments must keep their bounds, as those in a config."""
+        guard_call(cls.__init__, cls.__name__, None, *args, **options)
+        return super().__new__(cls)
 
     @property
     def is_indexed(self) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 from typing_extensions import override
 
 from epochal.config.bounds import AtLeast
+from epochal.config.source_file import display_name
 from epochal.data.files import find_files, local_path
 from epochal.data.pipe import Item, Pass, Pipe
 from epochal.data.transforms import seeded_stream
@@ -126,6 +127,10 @@ class _InFiles(_Indexed, ABC):
         counts = [self.index_file(number, file) for number, file in enumerate(self.files)]
         self._ends = list(accumulate(counts))
 
+    def show(self, number: int) -> str:
+        """The name of a file for messages."""
+        return display_name(Path(self.files[number]))
+
     @abstractmethod
     def index_file(self, number: int, file: str) -> int:
         """Prepare to read a file; returns the number of its items."""
@@ -175,7 +180,7 @@ class _Lines(_InFiles, ABC):
             return self.parse(self._map(number)[first:end].decode())
         except ValueError as error:
             begin = self._map(number)[first : min(end, first + 60)]
-            what = f"data: {self.files[number]}: a line {self.not_read}: {error}"
+            what = f"data: {self.show(number)}: a line {self.not_read}: {error}"
             raise DataError(f"{what}\n  it begins {begin!r}") from error
 
     @override
@@ -284,7 +289,7 @@ class Csv(_InFiles):
         cells, names = self._cells(number, at + 1), self._names[number]
         if len(cells) != len(names):
             raise DataError(
-                f"data: {self.files[number]}: row {at + 1} has {len(cells)} values, and the first "
+                f"data: {self.show(number)}: row {at + 1} has {len(cells)} values, and the first "
                 f"row {len(names)} names\n  set delimiter, or correct the row"
             )
         values = map(_as_number, cells) if self.numbers else cells

@@ -47,11 +47,8 @@ class Map(_Calls):
 
     @override
     def read_many(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
-        items, function, now = (
-            self.parent.read_many(indices, one_pass),
-            self.function,
-            self.now_reading,
-        )
+        items = self.parent.read_many(indices, one_pass)
+        function, now = self.function, self.now_reading
         now[0] = self.number
         return [function(item) for now[1], item in zip(indices, items, strict=True)]
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from epochal.errors import RecordError
-from epochal.records.metrics.points import read_series_names
+from epochal.records.metrics.points import is_probe, read_series_names
 from epochal.records.secrets import hiding_secrets, iter_tree_secrets, redact
 from epochal.text.formatting import format_count, format_seconds, format_value
 from epochal.text.html_output import draw_svg, format_html_table, link_to_run, to_html
@@ -53,7 +53,7 @@ def _iter_rows(result: RunResult) -> Iterator[tuple[str, str]]:
         name = monitored_metric(result.config)
         best = f"<b>{format_value(result.best)}</b>{_format_spread(result, 'best')}"
         yield "best", f"{best} ({to_html(name)})" if name else best
-    names = list(result.metrics)
+    names = sorted(result.metrics, key=is_probe)
     for name in names[:_MAX_METRICS]:
         value = f"{format_value(result.metrics[name])}{_format_spread(result, name)}"
         yield to_html(name), value

@@ -13,8 +13,11 @@ from epochal.check import SECTIONS
 from epochal.checkpoint.run_weights import RunWeights, choose_run_weights
 from epochal.config import load
 from epochal.config.source_file import display_name
+from epochal.data.file_rows import require_row_format
 from epochal.distributed.environment import read_rank_environment
+from epochal.durable.remote import is_url
 from epochal.engine.execute import RANK_LOST, result_of_error
+from epochal.engine.interfaces.splits import split_name
 from epochal.errors import CheckpointError, ConfigError, EpochalError, Problem, RecordError
 from epochal.experiment.build.device import count_ranks
 from epochal.experiment.config.check_file import (
@@ -246,8 +249,8 @@ def predict(
 
     Args:
         run_name: As for ``test``.
-        input: A file of rows to predict (JSON lines, CSV, Parquet, npz), instead of the data of
-            the config.
+        input: A file or URL of rows to predict (JSON lines, JSON, CSV, Parquet, npz, txt), instead
+            of the data of the config.
         output: A file for the predictions, JSON lines or Parquet; ``result.value`` is then its
             path and their number. A prediction that was killed is continued.
         batch_size: Rows of the input in a batch, 64 by default.
@@ -278,7 +281,8 @@ def describe_prediction(
     """The changes to a config that predicts rows of a file, or into a file."""
     changes: dict[str, object] = {}
     if input is not None:
-        path = str(Path(input).absolute())
+        path = str(input) if is_url(input) else str(Path(input).absolute())
+        require_row_format(path)
         changes["data.predict"] = {"type": "file", "path": path, "batch_size": batch_size or 64}
     elif batch_size is not None:
         what = "is the number of rows of an input in a batch, and there is no input"
@@ -380,13 +384,14 @@ def evaluate_checkpoints(
     if count_ranks(choices) > 1:
         what, hint = "checkpoints are evaluated in one process", "name one device"
         raise ConfigError(Problem("--device", what, hint=hint))
+    of_split = split_name(split, key="--split")
     record = read_run(run_name, runs_dir)
     chosen = RunWeights(record.path, "checkpoints")
     _require_configured(record, "evaluate", ("task", "model", "data"), chosen)
     config = get_expanded_config(record)
     if choices.get("user_dir") is None:
         choices["user_dir"] = require_trusted_code(record, trust=trust)
-    runner = {"type": "watch", "run": str(record.path.absolute()), "split": split}
+    runner = {"type": "watch", "run": str(record.path.absolute()), "split": of_split}
     changes = _changes(record, "watch", chosen)
     changes |= {"runner": {**runner, "is_once": not is_watching}, "init_from": None}
     return _run_recorded(record, config, changes, overrides, choices)

@@ -78,7 +78,7 @@ class Probe(Hook):
         for key, patterns, known in wanted:
             for pattern in patterns:
                 if not any(fnmatchcase(name, pattern) for name in known):
-                    hint = suggest(pattern, known)
+                    hint = suggest(pattern, filter(None, known))  # the model itself has no name
                     raise TaskError(f"Probe.{key}: nothing is called {pattern!r}\n  {hint}")
 
     @override

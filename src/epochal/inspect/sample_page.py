@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from itertools import combinations, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
 _MIN_SIDE, _MIN_AUDIO = 8, 1000
 _MAX_TEXT, _MAX_TOKENS, _MAX_BARS, _MAX_CELL = 400, 64, 30, 40
 _FACTS = ("field", "type", "shapes", "min", "max", "mean", "missing")
+_LAYERS = ("boxes", "mask", "masks")  # what is drawn over the picture of a sample
 _WINDOW, _HOP = 256, 128
 _COLOURS = ("#e07b27", "#3b82c4", "#3a9d5d", "#a35bc2")
+_NUMBER = re.compile(r"(under )?-?([\d.]+(e[-+]?\d+)?|nan|inf)( (characters|µs|ms|s))?|")
 _STYLE = """
 :root { color-scheme: light dark }
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem }
@@ -139,26 +142,23 @@ def list_facts(report: SplitReport) -> list[dict[str, str]]:
 
 
 def _describe(name: str, field: FieldReport) -> list[str]:
-    shapes = ", ".join(shape for shape, _ in field.shapes.most_common(4))
-    shapes += ", ..." if len(field.shapes) > 4 else ""
     numbers = [field.least, field.most, field.mean] if field.num_values else []
     shown = [f"{_number(one)} {field.unit}".rstrip() for one in numbers] or ["", "", ""]
-    return [name, field.dtype, shapes, *shown, str(field.num_missing)]
+    return [name, field.dtype, field.describe_shapes(), *shown, str(field.num_missing)]
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    first = map(_cell_class, rows[0]) if rows else repeat("")
-    top = "".join(f"<th{kind}>{to_html(name)}" for name, kind in zip(head, first, strict=False))
-    body = "".join("<tr>" + "".join(map(_cell, row)) for row in rows)
-    return f"<table><tr>{top}{body}</table>"
+    columns = [[row[at] for row in rows] for at in range(len(head))]
+    kinds = [" class=n" if all(map(_is_number, column)) else "" for column in columns]
+    lines = [
+        "".join(f"<{tag}{kind}>{to_html(one)}" for one, kind in zip(cells, kinds, strict=True))
+        for tag, cells in [("th", head), *(("td", row) for row in rows)]
+    ]
+    return f"<table><tr>{'<tr>'.join(lines)}</table>"
 
 
-def _cell(text: str) -> str:
-    return f"<td{_cell_class(text)}>{to_html(text)}"
-
-
-def _cell_class(text: str) -> str:
-    return " class=n" if text.replace(".", "").removeprefix("-").isdigit() else ""
+def _is_number(text: str) -> bool:
+    return _NUMBER.fullmatch(text) is not None
 
 
 def _number(value: float) -> str:
@@ -172,7 +172,9 @@ def _count(number: int | None) -> str:
 def _time(seconds: float) -> str:
     if seconds < 1e-6:
         return "under 1 µs"
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.3g} µs"
+    return f"{seconds * 1e3:.3g} ms" if seconds < 0.1 else f"{seconds:.2f} s"
 
 
 def show_sample(sample: Sample, render: Render | None = None) -> str:
@@ -182,14 +184,16 @@ def show_sample(sample: Sample, render: Render | None = None) -> str:
         picture = find_picture(shown)
         text = "" if picture is not None else f"<pre>{to_html(str(shown))}</pre>"
         return f"<figure>{_draw(picture, {}) if picture is not None else ''}{text}</figure>"
-    pictures = {name: find_picture(value) for name, value in sample.items() if name != "mask"}
     drawn, lines = "", []
+    layers = {name: one for name, one in sample.items() if name.rpartition(".")[2] in _LAYERS}
     for name, value in sample.items():
-        picture = pictures.get(name)
+        picture = None if name in layers else find_picture(value)
         if picture is not None:
-            drawn += _draw(picture, sample)
-        elif name not in ("mask", "boxes") or not drawn:
+            drawn += _draw(picture, {} if _is_sound(np.asarray(value)) else layers)
+        elif name not in layers:
             lines.append(f"{name}: {shorten(value)}")
+    if not drawn:
+        lines += [f"{name}: {shorten(value)}" for name, value in layers.items()]
     return f"<figure>{drawn}<figcaption>{to_html(chr(10).join(lines))}</figcaption></figure>"
 
 
@@ -216,8 +220,8 @@ def find_picture(value: object) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
     array = np.asarray(value)
     if array.dtype.kind not in "biuf" or array.size == 0:
         return None
-    if array.ndim == 1 and array.dtype.kind == "f" and len(array) >= _MIN_AUDIO:
-        array = _spectrogram(array)
+    if _is_sound(array):
+        array = _spectrogram(array.reshape(-1, array.shape[-1]).mean(axis=0))
     if array.ndim == 3 and array.shape[0] in (1, 3, 4) and array.shape[-1] not in (1, 3, 4):
         array = array.transpose(1, 2, 0)
     array = array[..., None] if array.ndim == 2 else array
@@ -228,6 +232,13 @@ def find_picture(value: object) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
     least, most = float(np.nanmin(array)), float(np.nanmax(array))
     scaled = (np.nan_to_num(array.astype(np.float64)) - least) / ((most - least) or 1.0)
     return np.ascontiguousarray((scaled * 255).astype(np.uint8))
+
+
+def _is_sound(array: np.ndarray[Any, Any]) -> bool:
+    """Whether it has the shape (time) or (channels, time), with one or two channels."""
+    is_wave = array.dtype.kind == "f" or array.dtype == np.int16
+    is_long = array.ndim in (1, 2) and array.shape[-1] >= _MIN_AUDIO
+    return is_wave and is_long and array.size <= 2 * array.shape[-1]
 
 
 def draw_sheet(samples: Sequence[Sample]) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
@@ -259,30 +270,34 @@ def _spectrogram(sound: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return found
 
 
-def _draw(picture: np.ndarray[Any, np.dtype[np.uint8]], sample: Mapping[str, Any]) -> str:
+def _draw(picture: np.ndarray[Any, np.dtype[np.uint8]], overlays: Mapping[str, Any]) -> str:
     """The picture with its boxes and its mask."""
     height, width = picture.shape[:2]
     layers = [f'<image href="{_uri(picture)}" width="{width}" height="{height}"/>']
-    mask = np.asarray(sample.get("mask", ()))
-    if mask.shape[-2:] == (height, width):
-        layers.append(
-            f'<image href="{_uri(_colour(mask.reshape(height, width)))}" '
-            f'width="{width}" height="{height}"/>'
-        )
-    for number, box in enumerate(np.asarray(sample.get("boxes", ())).reshape(-1, 4)):
-        left, top, right, bottom = map(float, box)
-        layers.append(
-            f'<rect x="{left:g}" y="{top:g}" width="{right - left:g}" height="{bottom - top:g}" '
-            f'fill="none" stroke="{_COLOURS[number % 4]}" stroke-width="{max(width / 64, 0.5):g}"/>'
-        )
+    for value in map(np.asarray, overlays.values()):
+        if value.shape[-2:] == (height, width):
+            uri = _uri(_colour(value.reshape(-1, height, width)))
+            layers.append(f'<image href="{uri}" width="{width}" height="{height}"/>')
+        elif value.shape[-1:] == (4,):
+            layers += map(_box, range(value.size // 4), value.reshape(-1, 4), repeat(width / 64))
     return f'<svg viewBox="0 0 {width} {height}">{"".join(layers)}</svg>'
 
 
+def _box(number: int, box: np.ndarray[Any, Any], line: float) -> str:
+    left, top, right, bottom = map(float, box)
+    return (
+        f'<rect x="{left:g}" y="{top:g}" width="{right - left:g}" height="{bottom - top:g}" '
+        f'fill="none" stroke="{_COLOURS[number % 4]}" stroke-width="{max(line, 0.5):g}"/>'
+    )
+
+
 def _colour(mask: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """A half transparent layer with one colour for each number above 0."""
+    """A half transparent layer with one colour for each number above 0, or for each mask."""
     rgb = [[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in _COLOURS]
     table = np.array([[0, 0, 0, 0], *([*one, 120] for one in rgb)], dtype=np.uint8)
-    numbers = mask.astype(np.int64)
+    numbers = mask[0].astype(np.int64)
+    if len(mask) > 1:
+        numbers = ((mask > 0) * np.arange(1, len(mask) + 1)[:, None, None]).max(axis=0)
     return table[np.where(numbers > 0, (numbers - 1) % 4 + 1, 0)]
 
 

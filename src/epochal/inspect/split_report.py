@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
@@ -13,16 +14,24 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from torch.utils.data import DataLoader, IterableDataset
+from typing_extensions import override
 
-from epochal.data.batching import PadCollate
+from epochal.data.batching import PadCollate, list_samples
 from epochal.data.chain import Chain
 from epochal.data.chain_loader import ChainLoader
-from epochal.data.pipe import Pass
+from epochal.data.pipe import Item, Pass, Pipe
 from epochal.engine.feed.batch_spec import find_batch_problems, to_plain
-from epochal.engine.feed.feed import count_batches, count_samples
+from epochal.engine.feed.feed import (
+    count_batches,
+    count_samples,
+    explain_worker_death,
+    is_worker_death,
+)
 from epochal.engine.feed.sampling_order import DataPass
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from epochal.engine.feed.batch_spec import BatchSpec
     from epochal.engine.interfaces.task import Batch, Loader
 
@@ -30,7 +39,7 @@ Sample = dict[str, Any]  # values by field
 
 _MAX_CLASSES = 100
 _MAX_LABEL = 40  # characters; longer texts are no names of classes
-_MAX_SHAPES = 6
+_MAX_SHAPES, _LISTED_SHAPES = 6, 3
 _TIMED_ITEMS = 64
 _ORIGINS = ("path", "__key__")  # where a sample was found: copies of it have others
 
@@ -87,6 +96,19 @@ class FieldReport:
     def unit(self) -> str:
         """What its numbers count, if they are not the values themselves."""
         return "characters" if self.dtype == "text" else ""
+
+    def describe_shapes(self) -> str:
+        """All shapes, or if they are many the range of each axis, such as 3x(20 to 64)x32."""
+        if len(self.shapes) <= _LISTED_SHAPES:
+            return ", ".join(shape for shape, _ in self.shapes.most_common())
+        known = [list(map(int, one.split("x"))) for one in self.shapes if one != "single"]
+        if len({len(one) for one in known}) > 1 or "single" in self.shapes:
+            few = self.shapes.most_common(_LISTED_SHAPES)
+            return f"{', '.join(shape for shape, _ in few)}, ..."
+        ends = [(min(sizes), max(sizes)) for sizes in zip(*known, strict=True)]
+        if len(ends) == 1:
+            return f"{ends[0][0]} to {ends[0][1]}"
+        return "x".join(f"({low} to {high})" if low < high else str(low) for low, high in ends)
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain values."""
@@ -168,11 +190,15 @@ def inspect_split(
     may_lack = name.startswith("predict")
     try:
         samples = _read_batches(report, loader, spec, may_lack=may_lack)
-        if isinstance(_find_collate(loader), PadCollate):
+        collate = _find_collate(loader)
+        if isinstance(collate, PadCollate) or collate is list_samples:
             next(samples, None)  # the first batch is compared and can be made
             samples = _read_samples(loader) or samples
         _add_samples(report, samples, limit, examples)
     except Exception as error:
+        if is_worker_death(error):  # read here, the sample would end this process, too
+            log = getattr(loader, "read_log", None)
+            raise explain_worker_death(error, loader, f"{name}_loader", log) from error
         alone = _read_samples(loader)
         if alone is None:
             raise
@@ -220,10 +246,15 @@ def _read_samples(loader: Loader) -> Iterator[Sample] | None:
 
 
 def _as_sample(item: Any) -> Sample:  # noqa: ANN401 - of any type
-    if isinstance(item, Mapping):
-        return {str(name): to_plain(value) for name, value in item.items()}
-    parts = item if isinstance(item, list | tuple) else [item]
-    return {str(number): to_plain(value) for number, value in enumerate(parts)}
+    if not isinstance(item, Mapping):
+        item = dict(enumerate(item if isinstance(item, list | tuple) else [item]))
+    found: Sample = {}
+    for name, value in item.items():
+        if isinstance(value, Mapping):  # such as the target of an image, with boxes and labels
+            found |= {f"{name}.{inner}": one for inner, one in _as_sample(value).items()}
+        else:
+            found[str(name)] = to_plain(value)
+    return found
 
 
 def _add_samples(report: SplitReport, samples: Iterator[Sample], limit: int, examples: int) -> None:
@@ -265,7 +296,7 @@ def split_samples(batch: Batch) -> Iterator[Sample]:
         columns = {str(number): _rows(value) for number, value in enumerate(parts)}
     known = [len(column) for column in columns.values() if column is not None]
     for index in range(min(known, default=0)):
-        yield {name: column[index] for name, column in columns.items() if column is not None}
+        yield _as_sample({n: column[index] for n, column in columns.items() if column is not None})
 
 
 def _rows(value: Any) -> Any:  # noqa: ANN401 - a column of any type, or None
@@ -274,18 +305,63 @@ def _rows(value: Any) -> Any:  # noqa: ANN401 - a column of any type, or None
 
 
 def time_pipes(chain: Chain) -> dict[str, float]:
-    """Seconds per item of each pipe, from reading the first items with and without it."""
+    """Seconds per item of each pipe without the pipes before it, measured on the first items."""
+    timed: list[_Timed] = []
+    ends: list[_Timed] = []  # what is before a pipe that keeps items is read by itself
+    for pipe in takewhile(lambda one: not one.makes_batches, chain.pipes):
+        one = copy.copy(pipe)
+        if timed:
+            one.parent = timed[-1]
+            ends += timed[-1:] if one.keeps_items else []
+        timed.append(_Timed(one))
+    for _ in ("once without counting", "measured"):
+        for one_timed in timed:
+            one_timed.seconds, one_timed.items = 0.0, 0
+        for end in [*ends, *timed[-1:]]:
+            deque(islice(end.iterate(chain.passes(Pass())[0]), _TIMED_ITEMS), maxlen=0)
     found: dict[str, float] = {}
     before = 0.0
-    for number, pipe in enumerate(chain.pipes, 1):
-        if pipe.makes_batches:
-            break
-        begun = perf_counter()
-        count = sum(1 for _ in islice(pipe.iterate(chain.passes(Pass())[0]), _TIMED_ITEMS))
-        spent = (perf_counter() - begun) / max(count, 1)
-        found[f"{number} {type(pipe).__name__}"] = max(spent - before, 0.0)
-        before = max(spent, before)
+    for number, one_timed in enumerate(timed, 1):
+        is_kept = one_timed.parent.keeps_items
+        own = one_timed.seconds - (0.0 if is_kept else before)
+        name = f"{number} {type(one_timed.parent).__name__}"
+        found[name] = max(own, 0.0) / max(one_timed.items, 1)
+        before = one_timed.seconds
     return found
+
+
+@final
+class _Timed(Pipe):
+    """The items of a pipe, and the time that it takes to read them."""
+
+    def __init__(self, parent: Pipe) -> None:
+        self.parent, self.number = parent, parent.number
+        self.seconds, self.items = 0.0, 0
+
+    @override
+    def read(self, index: int, one_pass: Pass) -> Item:
+        return self._time(1, self.parent.read, index, one_pass)
+
+    @override
+    def read_many(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
+        items: list[Item] = self._time(len(indices), self.parent.read_many, indices, one_pass)
+        return items
+
+    @override
+    def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:
+        items = self._time(0, self.parent.iterate, one_pass, start)
+        end = object()
+        while (item := self._time(1, next, items, end)) is not end:
+            yield item
+        self.items -= 1
+
+    def _time(self, items: int, call: Callable[..., Any], *args: object) -> Any:  # noqa: ANN401 - of any type
+        begun = perf_counter()
+        try:
+            return call(*args)
+        finally:
+            self.seconds += perf_counter() - begun
+            self.items += items
 
 
 def find_overlap(one: SplitReport, other: SplitReport) -> int:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    WeightedRandomSampler,
+)
 
 import epochal as ep
 from epochal.data.loader import LoaderOptions, build_loader, count_workers
@@ -129,6 +137,14 @@ def test_automatic_workers_share_the_cores_of_a_machine(monkeypatch: pytest.Monk
 def test_a_given_collate_builds_the_batches() -> None:
     loader = build([3, 4, 5], split="val", batch_size=2, collate=sum)
     assert list(loader) == [7, 5]
+
+
+def test_arguments_that_a_sampler_lacks_are_named() -> None:
+    message = r"data\.train\.sampler: WeightedRandomSampler needs 'weights' and 'num_samples'\n"
+    with pytest.raises(ConfigError, match=message):
+        build(SAMPLES, sampler=WeightedRandomSampler)
+    drawn = build(SAMPLES, sampler=partial(WeightedRandomSampler, [1.0] * 8, num_samples=2))
+    assert len(drawn.sampler) == 2
 
 
 def test_a_sampler_is_refused_where_it_has_nothing_to_choose() -> None:

@@ -14,10 +14,10 @@ from torch.utils.data import TensorDataset
 import epochal as ep
 from epochal.engine.feed.feed import iter_batches
 from epochal.engine.feed.sampling_order import DataPass
-from epochal.errors import ConfigError, DataError
+from epochal.errors import ConfigError, DataError, EpochalError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 data = ep.data
@@ -211,6 +211,31 @@ def test_pipes_that_do_not_fit_are_refused() -> None:
     for pipes, message in table:
         with pytest.raises(DataError, match=message):
             data.chain(*pipes)
+
+
+def test_arguments_in_python_are_checked_as_those_in_a_config() -> None:
+    dicts = [{"text": "ab"}] * 3
+    table: list[tuple[Callable[[], object], str]] = [
+        (lambda: data.Batch(0), "^Batch.size: must be at least 1, got 0"),
+        (lambda: data.Take(count=-1), "^Take.count: must be at least 0"),
+        (lambda: data.Sample([0.0, 0.0]), "none is above 0"),
+        (lambda: data.Sample([1.0, -1.0]), "a weight is negative"),
+        (
+            lambda: data.Batch(2, collate="pda"),
+            "^collate: unknown name 'pda'\n  did you mean 'pad'",
+        ),
+        (
+            lambda: list(data.chain(dicts, data.BucketByLength(2, key="tokens"))),
+            "^bucket_by_length: a sample, a dict, has no 'tokens', it has only 'text'",
+        ),
+        (
+            lambda: list(data.chain([5], data.Pack(2, key="tokens"))),
+            "^pack: a sample, a int, has no 'tokens', it has no keys",
+        ),
+    ]
+    for call, message in table:
+        with pytest.raises(EpochalError, match=message):
+            call()
 
 
 def test_options_that_contradict_the_pipes_are_refused() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import epochal as ep
+from epochal.data.file_rows import FileRows
 from epochal.errors import DataError
 
 if TYPE_CHECKING:
@@ -195,3 +196,9 @@ def test_empty_lines_of_json_lines_are_skipped(tmp_path: Path) -> None:
         assert list(chain) == [1, 2], text
         assert [chain[1], chain[0]] == [2, 1], text
         assert list(chain.then(data.Batch(2, collate="list"))) == [[1, 2]], text
+
+
+def test_lines_of_a_text_file_are_rows_to_predict(tmp_path: Path) -> None:
+    (tmp_path / "rows.txt").write_text("one\ntwo\n")
+    rows = FileRows(path=str(tmp_path / "rows.txt"))
+    assert [rows[0], rows[1]] == [{"text": "one"}, {"text": "two"}]

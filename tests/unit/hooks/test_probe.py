@@ -109,9 +109,13 @@ def test_weights_gradients_and_outputs_are_found_by_pattern(tmp_path: Path) -> N
 
 
 def test_unknown_patterns_and_kinds_are_refused(tmp_path: Path) -> None:
-    for probe in (Probe(watch=["linea.*"]), Probe(modules=["encoder"])):
-        with pytest.raises(TaskError, match=r"Probe\.\w+: nothing is called"):
+    for probe, hint in (
+        (Probe(watch=["linea.*"]), "did you mean 'linear.bias'?"),
+        (Probe(modules=["encoder"]), "known: dropout, linear"),
+    ):
+        with pytest.raises(TaskError, match=r"Probe\.\w+: nothing is called") as caught:
             execute_run(make_run(tmp_path, probe))
+        assert hint in str(caught.value)
 
     class Wrong(TinyTask):
         def batch_forward(self, model, batch):

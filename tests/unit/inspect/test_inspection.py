@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import epochal as ep
+from epochal.errors import DataError
 from epochal.inspect.sample_page import build_page, find_picture, list_warnings, show_sample
 from epochal.inspect.split_report import inspect_split, split_samples, time_pipes
 
@@ -74,6 +75,16 @@ def test_samples_that_make_no_batch_are_read_one_by_one() -> None:
         inspect_split("train", ep.data.chain([0], invert).loader(), limit=9, examples=9)
 
 
+class DeadWorker(DataLoader[Any]):
+    def __iter__(self) -> Any:
+        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")
+
+
+def test_a_sample_that_kills_a_worker_is_not_read_in_this_process() -> None:
+    with pytest.raises(DataError, match="train_loader: a worker process of the loader died"):
+        inspect_split("train", DeadWorker(SAMPLES, num_workers=1), limit=9, examples=9)  # type: ignore[arg-type]
+
+
 def invert(number: int) -> float:
     return 1 / number
 
@@ -108,6 +119,9 @@ def test_pictures_are_found_in_arrays_and_sounds() -> None:
         (np.zeros((10, 12, 1)), (10, 12, 1)),
         (np.zeros((28, 28)), (28, 28, 1)),
         (np.zeros(4000, np.float32), (129, 30, 1)),
+        (np.zeros((2, 4000), np.float32), (129, 30, 1)),
+        (np.zeros((1, 4000), np.int16), (129, 30, 1)),
+        (np.zeros(4000, np.int64), None),
         (np.zeros((2, 3)), None),
         (np.zeros(5), None),
         ("text", None),
@@ -145,6 +159,45 @@ def test_the_page_needs_no_network_and_shows_values_as_text() -> None:
     assert "<svg" in show_sample(pictures[0], lambda one: one["image"])
 
 
+def test_targets_of_detection_are_fields_and_layers_of_the_picture() -> None:
+    target = {
+        "boxes": torch.tensor([[1.0, 2, 5, 6], [0, 0, 3, 3]]),
+        "labels": torch.tensor([2, 1]),
+        "masks": torch.eye(9).repeat(2, 1, 1),
+    }
+    samples = [(torch.zeros(3, 9, 9), target), (torch.ones(3, 9, 9), target)]
+    as_torchvision = DataLoader(samples, batch_size=2, collate_fn=lambda few: tuple(zip(*few)))  # type: ignore[arg-type] # noqa: B905 - as its tutorials write it
+    for loader in (as_torchvision, ep.data.chain(samples).loader(batch_size=2, collate="list")):
+        report = inspect_split("train", loader, limit=9, examples=9)
+        assert list(report.fields) == ["0", "1.boxes", "1.labels", "1.masks"]
+        assert (report.num_read, report.num_duplicates) == (2, 0)
+        shown = show_sample(report.examples[0])
+        assert (shown.count("<image"), shown.count("<rect")) == (2, 2)
+        assert "1.labels: 2 1" in shown
+        assert "boxes:" not in shown
+    odd = {"image": np.zeros((9, 9)), "boxes": np.zeros((2, 5)), "mask": np.zeros((3, 4))}
+    assert show_sample(odd).count("<image") == 1  # neither fits the picture
+    assert "boxes: 2x5" in show_sample({"boxes": odd["boxes"]})
+
+
+def test_many_shapes_are_a_range_of_each_axis() -> None:
+    table: list[tuple[list[tuple[int, ...]], str]] = [
+        ([(3, 4), (2, 4)], "3x4, 2x4"),
+        ([(length,) for length in (6, 3, 11, 7)], "3 to 11"),
+        ([(3, size, 8) for size in (6, 3, 11, 7)], "3x(3 to 11)x8"),
+        ([(), (1,), (2,), (2,), (3,)], "2, single, 1, ..."),
+    ]
+    for shapes, expected in table:
+        loader = ep.data.chain([{"x": np.zeros(one)} for one in shapes]).loader(collate="list")
+        (field,) = inspect_split("train", loader, limit=9, examples=0).fields.values()
+        assert field.describe_shapes() == expected
+
+
+def test_columns_of_numbers_are_aligned_as_a_whole() -> None:
+    numbers = inspect([{"x": 1e-7}, {"x": 2.0}])
+    assert "<td class=n>1e-07<td class=n>2<td class=n>1" in build_page("shop", [numbers])
+
+
 def test_a_field_is_of_the_type_of_its_first_value_and_texts_have_lengths() -> None:
     loader = ep.data.chain([{"city": None}, {"city": "Ulm"}, {"city": "Basel"}]).loader(
         collate="list"
@@ -155,7 +208,8 @@ def test_a_field_is_of_the_type_of_its_first_value_and_texts_have_lengths() -> N
         "min_length": 3, "max_length": 5, "mean_length": 4,
     }  # fmt: skip
     page = build_page("towns", [report])
-    assert "<td>text<td>single<td>3 characters<td>5 characters<td>4 characters<td class=n>1" in page
+    lengths = "<td class=n>3 characters<td class=n>5 characters<td class=n>4 characters"
+    assert f"<td>text<td>single{lengths}<td class=n>1" in page
     assert "<tr><td>missing<tr><td>Ulm<tr><td>Basel" in page  # short values are rows of a table
 
 
@@ -165,3 +219,28 @@ def test_the_time_of_each_pipe_is_measured() -> None:
     report = inspect_split("val", chain.loader(batch_size=2), limit=4, examples=0)
     assert list(report.pipe_seconds) == ["1 Items", "2 Map", "3 Shuffle"]
     assert report.num_samples == 9
+
+
+def test_the_time_of_a_pipe_excludes_the_pipes_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("epochal.inspect.split_report.perf_counter", lambda: now[0])
+
+    def take(seconds: float, result: Any) -> Any:
+        now[0] += seconds
+        return result
+
+    class Source(list[int]):
+        def __getitem__(self, index: Any) -> Any:
+            return take(10, super().__getitem__(index))
+
+    chain = ep.data.chain(
+        Source(range(4)),
+        ep.data.FlatMap(lambda item: take(8, [item] * 16)),
+        ep.data.Filter(lambda _: take(1, True)),
+        ep.data.Materialise(),
+        lambda item: take(2, item),
+    )
+    chain.prepare()
+    assert time_pipes(chain) == {
+        "1 Items": 10, "2 FlatMap": 0.5, "3 Filter": 1, "4 Materialise": 0, "5 Map": 2
+    }  # fmt: skip

@@ -58,6 +58,7 @@ def check_rules(checker: ConfigChecker, root: Node) -> None:
     _check_times(checker, root)
     _check_nodes(checker, root)
     _check_evaluated_splits(checker, root)
+    _check_endless_evaluation(checker, root)
     check_schedules(checker, root)
     _check_precision(checker, root)
     _check_average(checker, root)
@@ -165,6 +166,24 @@ def _check_evaluated_splits(checker: ConfigChecker, root: Node) -> None:
             key = f"train.eval_every.{name}"
             what = f"{name!r} is not evaluated"
             checker.report(key, what, child.key_place, "write val or test")
+
+
+def _check_endless_evaluation(checker: ConfigChecker, root: Node) -> None:
+    """Report a chain to validate on that never ends, if nothing limits an evaluation."""
+    every = root.get("train.eval_every")
+    is_limited = root.get("train.limit_eval_batches").value is not None
+    if is_limited or every.is_mapping or str(every.value) == "0":
+        return
+    endless: tuple[str, Place] | None = None
+    for number, pipe in enumerate(root.get("data.val.pipes").elements):
+        written = pipe.mapping.get("type", pipe)
+        if written.value == "repeat" and pipe.get("times").value is None:
+            endless = f"data.val.pipes.{number}.type", written.place
+        elif written.value == "take" or pipe.get("stop").value is not None:
+            endless = None
+    if endless is not None:
+        hint = "set train.limit_eval_batches, or give repeat its times"
+        checker.report(endless[0], "'repeat' never ends", endless[1], hint)
 
 
 def _check_precision(checker: ConfigChecker, root: Node) -> None:

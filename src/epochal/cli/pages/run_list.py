@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from epochal import durable
 from epochal.cli.draw.text_table import format_table, shorten
 from epochal.records.folder.labels import split_labels
-from epochal.records.metrics.points import TRAIN_PREFIX
+from epochal.records.metrics.points import TRAIN_PREFIX, is_probe
 from epochal.records.query.query_runs import (
     EVALUATIONS,
     RunQuery,
@@ -258,8 +258,12 @@ def _outcome(row: Mapping[str, Any]) -> str:
 
 
 def _select_metrics(names: Mapping[str, object], monitor: str | None) -> list[str]:
-    """The metrics without those of training, the monitored metric first."""
-    shown = [name for name in names if name == monitor or not name.startswith(TRAIN_PREFIX)]
+    """The metrics without those of training and of probes, the monitored metric first."""
+    shown = [
+        name
+        for name in names
+        if name == monitor or not (name.startswith(TRAIN_PREFIX) or is_probe(name))
+    ]
     return sorted(shown, key=lambda name: name != monitor)
 
 

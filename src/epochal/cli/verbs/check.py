@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Check all files, with all variants unless one was chosen."""
-    files, overrides = split_files_and_overrides(args.words)
+    files, overrides = split_files_and_overrides(args.words, "check")
     choices = read_choices(args)
     chosen = choices.copy()
     if choices.get("variant") is None:

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Check the configs, then run or export them; returns the exit code."""
-    files, overrides = split_files_and_overrides(args.words)
+    files, overrides = split_files_and_overrides(args.words, "launch")
     choices = read_choices(args)
     refuse_gpus(choices)
     configs, code = check_configs(files, overrides, choices, outcome="nothing was started")

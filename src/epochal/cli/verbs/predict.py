@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.cli.verbs import test
+from epochal.durable.remote import is_url
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.choices import add_options
 from epochal.text.formatting import format_count
@@ -24,7 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(
         parser,
         {
-            "--input FILE": "predict the rows of this file: .jsonl, .json, .csv, .parquet or .npz",
+            "--input FILE|URL": "predict the rows of this file: .jsonl, .json, .csv, .parquet, "
+            ".npz or .txt",
             "--output FILE": "write there, .jsonl or .parquet (default: in the record); "
             "the same command continues a prediction that was killed",
         },
@@ -61,7 +63,7 @@ def _require_target(args: argparse.Namespace) -> None:
         hint = f"create it: mkdir -p {args.output.parent}"
         what = f"there is no folder {str(args.output.parent)!r}"
         raise ConfigError(Problem("--output", what, hint=hint))
-    if args.input is not None and not args.input.is_file():
-        what = f"there is no file {str(args.input)!r}"
+    if args.input is not None and not is_url(args.input) and not Path(args.input).is_file():
+        what = f"there is no file {args.input!r}"
         hint = f"relative paths start from the current folder, {Path.cwd()}"
         raise ConfigError(Problem("--input", what, hint=hint))

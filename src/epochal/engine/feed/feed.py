@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     OpenLoader = Callable[[Loader, int | None], Iterator[Batch]]
 
 Microbatches = tuple["Batch", ...]
+_UNEVEN = ("stack expects each tensor to be equal size", "batch should be of equal size")
 _DEAD_WORKER = re.compile(r"DataLoader worker \(pid")
 
 
@@ -202,7 +203,7 @@ class Feed:
             return
         one_pass = DataPass(derive_seed(self._seed, "order", number), number, read, share)
         self._stateful, is_first = None, not self.wait_seconds
-        with explaining_worker_deaths(loader, "train_loader", self.find_read_log):
+        with explaining_errors(loader, "train_loader", self.find_read_log):
             batches = self.open(
                 loader,
                 self.limit,
@@ -397,7 +398,9 @@ def require_loaders(task: object, split: str) -> dict[str, Loader]:
 
 
 def _require_iterable(loader: object, label: str) -> None:
-    if hasattr(loader, "__iter__") and not isinstance(loader, str | bytes | type):
+    is_huggingface = type(loader).__module__.startswith("datasets.")  # iterable, but of samples
+    is_iterable = hasattr(loader, "__iter__") and not is_huggingface
+    if is_iterable and not isinstance(loader, str | bytes | type):
         return
     kind = type(loader).__name__
     if hasattr(loader, "__getitem__") and not isinstance(loader, str | bytes | type):
@@ -434,7 +437,7 @@ def iter_batches(
     doubtful = MAX_UNKNOWN_BATCHES // 10 if is_unknown else -1
     if limit is None:
         refuse_endless(loader, label)
-    with explaining_worker_deaths(loader, label, find_log):
+    with explaining_errors(loader, label, find_log):
         for batch in open_loader(loader, limit):
             read += 1
             yield batch
@@ -497,13 +500,15 @@ def _why_empty(loader: Loader) -> str:
 
 
 @contextmanager
-def explaining_worker_deaths(
+def explaining_errors(
     loader: Loader, label: str, find_log: FindLog | None = None
 ) -> Iterator[None]:
-    """Raise a DataError when a worker of the loader dies in a block."""
+    """Raise a DataError when a worker of the loader dies in a block; hint at uneven samples."""
     try:
         yield
     except Exception as error:
+        if any(text in str(error) for text in _UNEVEN):
+            error.add_note(f"{label}: the samples of a batch differ in shape; set collate: pad")
         if not (is_worker_death(error) or _is_broken_connection(error, loader)):
             raise
         log = find_log(loader) if find_log is not None else None

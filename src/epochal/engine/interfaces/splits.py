@@ -17,10 +17,10 @@ SPLIT_ALIASES = {
 }
 
 
-def split_name(name: str) -> str:
-    """The canonical name of a split, such as ``val`` for ``dev``."""
+def split_name(name: str, *, key: str | None = None) -> str:
+    """The canonical name of a split, such as ``val`` for ``dev``; ``key`` is where it is set."""
     split = SPLIT_ALIASES.get(name, name)
     if split not in SPLITS:
         hint = suggest(name, (*SPLITS, *SPLIT_ALIASES))
-        raise ConfigError(Problem(name, f"unknown split {name!r}", hint=hint))
+        raise ConfigError(Problem(key or name, f"unknown split {name!r}", hint=hint))
     return split

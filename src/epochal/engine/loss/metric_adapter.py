@@ -14,7 +14,7 @@ from typing_extensions import override
 from epochal.engine.interfaces.metric import Metric
 from epochal.engine.interfaces.splits import split_name
 from epochal.engine.loss.argument_routes import ArgumentRoutes, function_name, read_parameters
-from epochal.errors import Place, TaskError
+from epochal.errors import EpochalError, Place, TaskError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,7 +69,8 @@ class MetricAdapter(Metric):
         place: Place | None = None,
     ) -> None:
         owner = function_name(metric)
-        self._fail = partial(_fail, f"{key}: {owner}")
+        self._label = f"{key}: {owner}"
+        self._fail = partial(_fail, self._label)
         is_object = all(callable(getattr(metric, method, None)) for method in _METHODS)
         if not is_object and not callable(metric):
             self._fail(
@@ -100,15 +101,28 @@ class MetricAdapter(Metric):
     @override
     def update(self, out: Output, batch: Batch) -> None:
         arguments = self._routes.read(out, batch)
-        if self._is_object:
-            self.metric.update(**arguments)
-        else:
-            self.metric.update(arguments, self._routes.count(arguments, batch))
+        try:
+            if self._is_object:
+                self.metric.update(**arguments)
+            else:
+                self.metric.update(arguments, self._routes.count(arguments, batch))
+        except Exception as error:
+            raise self._noted(error, "fed") from error.__cause__
 
     @override
     def compute(self) -> float | Tensor | dict[str, float]:
-        numbers: float | Tensor | dict[str, float] = self._to_numbers(self.metric.compute())
+        try:
+            value = self.metric.compute()
+        except Exception as error:
+            raise self._noted(error, "computed") from error.__cause__
+        numbers: float | Tensor | dict[str, float] = self._to_numbers(value)
         return numbers
+
+    def _noted(self, error: Exception, verb: str) -> Exception:
+        """The error of a foreign metric, with the metric of the config that raised it."""
+        if not isinstance(error, EpochalError):
+            error.add_note(f"{self._label} raised this while it was {verb}")
+        return error
 
     @override
     def merge(self, other: MetricAdapter) -> None:

@@ -10,6 +10,7 @@ from epochal import durable
 from epochal.checkpoint.weights import FINAL_WEIGHTS_FILE
 from epochal.experiment.record.failure import describe_progress
 from epochal.records.folder.experiment_facts import find_unnamed_class
+from epochal.records.metrics.points import is_probe
 from epochal.registry.project_file import name_run
 from epochal.text.command import epochal_command
 from epochal.text.formatting import format_count, format_rate, format_value
@@ -38,12 +39,13 @@ def describe_success(result: RunResult) -> list[str]:
     length = f"{format_count(len(folds), 'fold')}, " * bool(folds) + describe_progress(result)
     lines = [f"{result.status} ({result.reason}): {length}"]
     lines += [f"  {line}" for line in result.message.splitlines()]
-    if result.metrics:
-        figures = "  ".join(
-            f"{name} {format_value(value)}{_spread(result, name)}"
-            for name, value in result.metrics.items()
-        )
-        lines.append(f"  results  {figures}")
+    figures = [
+        f"{name} {format_value(value)}{_spread(result, name)}"
+        for name, value in result.metrics.items()
+        if not is_probe(name)
+    ]
+    if figures:
+        lines.append(f"  results  {'  '.join(figures)}")
     if result.weights:
         lines.append(f"  weights  {result.weights}")
     if result.best is not None:

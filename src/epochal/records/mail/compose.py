@@ -21,7 +21,7 @@ from epochal.records.layout.lease import HEARTBEAT_FILE
 from epochal.records.layout.process import utc_now
 from epochal.records.layout.stop_request import STOP_REQUESTED
 from epochal.records.mail.mailbox import Kind, Mail, make_id
-from epochal.records.metrics.points import TRAIN_PREFIX
+from epochal.records.metrics.points import TRAIN_PREFIX, is_probe
 from epochal.records.secrets import redact, redact_tree
 from epochal.text.formatting import format_seconds, format_value
 
@@ -133,7 +133,11 @@ def _figures(content: MailContent) -> str:
     """The metrics of a run that has no best value, such as a test."""
     if content.kind != "finished":
         return ""
-    found = [item for item in content.metrics.items() if not item[0].startswith(TRAIN_PREFIX)]
+    found = [
+        (name, value)
+        for name, value in content.metrics.items()
+        if not name.startswith(TRAIN_PREFIX) and not is_probe(name)
+    ]
     return ", ".join(f"{name} {format_value(value)}" for name, value in found[:_MAX_FIGURES])
 
 
@@ -150,7 +154,7 @@ def _lines(content: MailContent) -> Iterator[str]:
     yield f"  length   {', '.join(one for one in length if one)}"
     if content.best is not None:
         yield f"  best     {_best(content).removeprefix('best ')}"
-    shown = [*content.metrics.items()][:_MAX_METRICS]
+    shown = [item for item in content.metrics.items() if not is_probe(item[0])][:_MAX_METRICS]
     if shown:
         figures = (f"{name} {format_value(value)}" for name, value in shown)
         yield f"  results  {'  '.join(figures)}"

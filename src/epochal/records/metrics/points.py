@@ -129,6 +129,11 @@ def is_epoch_mean(name: str) -> bool:
     return name.startswith((EPOCH_MEAN_PREFIX, INTERVAL_MEAN_PREFIX))
 
 
+def is_probe(name: str) -> bool:
+    """Whether the points of a series are of a probe; summaries of a run leave them out."""
+    return "/probe/" in name
+
+
 def is_step_mean(name: str) -> bool:
     """Whether the points of a series are means since the previous point, as in training."""
     return name.startswith(TRAIN_PREFIX) and not is_epoch_mean(name)

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from epochal.records.compare.comparison import diff
+from epochal.records.metrics.points import is_probe
 from epochal.records.query.query_runs import RunQuery, columns_of, query_runs
 from epochal.records.query.resolve_names import ConfigKey
 from epochal.web.api.list_runs import iter_columns
@@ -69,7 +70,7 @@ def _rank_chart(name: str) -> tuple[bool, int, list[tuple[str, int]]]:
     prefix = name.partition("/")[0]
     place = _FIRST_CHARTS.index(prefix) if prefix in _FIRST_CHARTS else len(_FIRST_CHARTS)
     parts = [(text, int(digits or 0)) for text, digits in _PARTS.findall(name.lower())]
-    return "/probe/" in name, place, parts
+    return is_probe(name), place, parts
 
 
 def compare_runs(site: Site, call: ApiCall) -> dict[str, Any]:

@@ -160,6 +160,22 @@ def test_every_mistake_of_a_chain_is_reported(found) -> None:
         assert problems[0][1].startswith(what), problems
 
 
+def test_endless_data_to_validate_on_need_a_limit() -> None:
+    endless = [SOURCE, {"type": "repeat"}, "shuffle_buffer"]
+    table: list[tuple[list[Any], dict[str, Any], int]] = [
+        (endless, {}, 1),
+        ([*endless, {"type": "take", "count": 3}], {}, 0),
+        ([SOURCE, {"type": "repeat", "times": 2}], {}, 0),
+        (endless, {"limit_eval_batches": 5}, 0),
+        (endless, {"eval_every": 0}, 0),
+    ]
+    for pipes, train, count in table:
+        data = {"dev": {"pipes": pipes}, "train": {"pipes": endless}}
+        problems = check(load({"data": data, "train": {"for": "5st", **train}})).problems
+        found = [(one.key, one.what) for one in problems if one.key.startswith("data")]
+        assert found == [("data.val.pipes.1.type", "'repeat' never ends")] * count, pipes
+
+
 def test_a_mistake_has_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "parts.py").write_text(CODE)

@@ -38,7 +38,9 @@ def answer_of(*runs: dict[str, Any]) -> Any:
 
 def run_with(accuracy: float, *, lr: float = 0.1, **facts: Any) -> dict[str, Any]:
     return {
-        "result": json.dumps({"train/loss": 1.0, "val/loss": 0.5, "val/acc": accuracy}),
+        "result": json.dumps(
+            {"train/loss": 1.0, "val/probe/x": 7.0, "val/loss": 0.5, "val/acc": accuracy}
+        ),
         "monitor": "val/acc",
         "best": accuracy,
         "step": 12,
@@ -181,6 +183,6 @@ def test_cells_are_formatted_by_kind(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_json_of_a_run() -> None:
     answer = answer_of(run_with(0.9, damage="run.json: missing"))
     facts = run_to_json(answer, answer.rows[0])
-    assert facts["metrics"] == {"train/loss": 1.0, "val/loss": 0.5, "val/acc": 0.9}
+    assert facts["metrics"].keys() == {"train/loss", "val/probe/x", "val/loss", "val/acc"}
     assert facts["damage"] == ["run.json: missing"]
     assert (facts["id"], facts["variant"], facts["reason"]) == ("run-0", None, "")

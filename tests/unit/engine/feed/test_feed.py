@@ -309,6 +309,10 @@ def test_what_cannot_be_a_loader_is_refused() -> None:
             TensorDataset(torch.zeros(4)),
             "train_loader: TensorDataset is a dataset, which gives samples, not batches",
         ),
+        (
+            type("Rows", (list,), {"__module__": "datasets.arrow_dataset"})([{"x": 1}]),
+            "train_loader: Rows is a dataset, which gives samples, not batches",
+        ),
     ]:
         hint = r"\n  wrap the dataset: torch.utils.data.DataLoader\(dataset, batch_size=32\)"
         with pytest.raises(DataError, match=re.escape(what) + hint):

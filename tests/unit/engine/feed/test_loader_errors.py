@@ -11,7 +11,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from torch import Tensor
+from torch import Tensor, zeros
 from torch.utils.data import DataLoader, Dataset
 
 from epochal.engine.feed.feed import iter_batches
@@ -58,6 +58,15 @@ def test_an_error_of_the_dataset_itself_passes() -> None:
     for workers in [0, 1]:
         with pytest.raises(RuntimeError, match="a fault of the dataset"):
             list(iter_batches(DataLoader(Faulty(), num_workers=workers), "train_loader", None))
+
+
+def test_samples_of_different_shapes_get_a_hint() -> None:
+    for samples in ([zeros(2), zeros(3)], [[1, 2], [3]]):
+        loader = DataLoader(samples, batch_size=2)  # type: ignore[arg-type]
+        with pytest.raises(RuntimeError, match="equal size") as caught:
+            list(iter_batches(loader, "train_loader", None))
+        (note,) = caught.value.__notes__
+        assert note == "train_loader: the samples of a batch differ in shape; set collate: pad"
 
 
 class Endless:

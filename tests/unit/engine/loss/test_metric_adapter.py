@@ -128,6 +128,18 @@ def test_values_that_are_no_numbers_are_refused() -> None:
             measure(metric)
 
 
+def test_an_error_of_a_foreign_metric_names_the_metric() -> None:
+    kappa = torchmetrics.CohenKappa(task="multiclass", num_classes=3)
+    adapter = MetricAdapter(
+        kappa, inputs={"preds": "out.logits", "target": "batch.label"}, key="metrics.2"
+    )
+    with pytest.raises(ValueError, match="number of classes") as caught:
+        adapter.update({"logits": torch.zeros(4, 5)}, {"label": torch.zeros(4, dtype=torch.long)})
+    assert caught.value.__notes__ == [
+        "metrics.2: MulticlassCohenKappa raised this while it was fed"
+    ]
+
+
 def test_a_function_is_averaged_over_batches_by_their_items() -> None:
     def confidence(logits: Tensor) -> Tensor:
         return logits.mean()

@@ -40,7 +40,7 @@ def test_success_shows_results_record_and_next_commands() -> None:
         steps=12,
         seconds=75.0,
         speed={"steps": 1.5, "samples": 24.04, "tokens": 123_456},
-        metrics={"train/epoch/loss": 1.0, "val/acc": 0.5},
+        metrics={"train/epoch/loss": 1.0, "val/probe/hidden/mean": 2.0, "val/acc": 0.5},
         best=0.5,
         config={"monitor": "+val/acc"},
         dir=make_record(Path("runs/p/t/20260101-000000-abcd")),

@@ -63,6 +63,12 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
+def _by_count(entry: tuple[str, int]) -> tuple[int, int, str]:
+    """The most frequent labels first; equally frequent ones in their order, 9 before 10."""
+    label, count = entry
+    return -count, len(label), label
+
+
 def _describe(found: DataInspection, page: Path) -> Iterator[str]:
     for report in found.reports:
         size = "of unknown size"
@@ -73,7 +79,7 @@ def _describe(found: DataInspection, page: Path) -> Iterator[str]:
             [
                 name,
                 one.dtype,
-                ", ".join(shape for shape, _ in one.shapes.most_common(3)),
+                one.describe_shapes(),
                 f"{one.least:.6g} to {one.most:.6g} {one.unit}".rstrip() if one.num_values else "",
             ]
             for name, one in report.fields.items()
@@ -81,7 +87,8 @@ def _describe(found: DataInspection, page: Path) -> Iterator[str]:
         table = format_table(["field", "type", "shapes", "range"], rows)
         yield from (f"  {line}".rstrip() for line in table.splitlines())
         for name, counts in report.labels.items():
-            shown = ", ".join(f"{label}: {count}" for label, count in counts.most_common(10))
-            yield f"  {name}  {shown}{', ...' if len(counts) > 10 else ''}"
+            few = sorted(counts.items(), key=_by_count)[:10]
+            shown = ", ".join(f"{label or repr(label)} ({count})" for label, count in few)
+            yield f"  balance of {name}: {shown}{', ...' if len(counts) > 10 else ''}"
     yield from (f"warning: {one}" for one in found.warnings)
     yield f"page: {page}"

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Build the parts of every file and print its plan."""
-    files, overrides = split_files_and_overrides(args.words)
+    files, overrides = split_files_and_overrides(args.words, "plan")
     with deferring_interrupts():
         from epochal.experiment.tools.plan_run import plan_file
 

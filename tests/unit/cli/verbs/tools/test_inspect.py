@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ def test_inspect_describes_every_split_and_writes_a_page(shop: Path, epochal: Co
     assert done.code == 0, done.err
     assert "train: 24 samples, 24 read" in done.out
     assert "val: 24 samples, 24 read" in done.out
+    assert re.search(r"^  balance of \w+: \w+ \(\d+\), ", done.out, re.M)
     page = next((shop).glob("inspect-*/data.html"))
     assert f"page: {page.relative_to(shop)}" in done.out
     assert page.read_text().count("<figure>") == 3 * page.read_text().count("<h2>")
@@ -29,6 +31,12 @@ def test_inspect_as_json_has_the_facts(shop: Path, epochal: Command) -> None:
     assert found["page"] == "facts/data.html"
     assert found["splits"]["train"]["read"] == 8
     assert found["splits"]["train"]["samples"] == 24
+
+
+def test_a_config_must_be_named(shop: Path, epochal: Command) -> None:
+    done = epochal("inspect", "data")
+    assert "no config file\n  name a file first: " in done.err
+    assert " inspect data FILE key=value" in done.err
 
 
 def test_only_data_can_be_inspected(shop: Path, epochal: Command) -> None:
