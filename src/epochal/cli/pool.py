@@ -61,9 +61,13 @@ def make_leases(args: argparse.Namespace) -> DeviceLeases:
 
 
 def require_devices(leases: Leases, choices: Choices) -> None:
-    """Refuse ``--nproc`` if the pool does not have enough devices for one run."""
+    """Refuse ``--device`` and ``--nproc`` if the pool has no such device, or too few for a run."""
     from epochal.launch.pool.devices import DeviceRequest
 
+    device = choices.get("device")
+    if device is not None and not leases.has(str(device)):
+        names = ", ".join(one.name for one in leases.devices)
+        _refuse("--device", f"{device!r} is not a device of the pool: {names}", "leave it out")
     misfit = leases.find_misfit(DeviceRequest(num_processes=choices.get("nproc") or 1))
     if misfit:
         _refuse("--nproc", f"each run {misfit}", "name more devices: --devices 0,1,2,3")
