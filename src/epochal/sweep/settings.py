@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
     from epochal.sweep.space import Space
 
-_KEYS = (
+KEYS = (
     *("name", "method", "trials", "objective", "repeats", "prune", "space", "constraints"),
     *("seed", "max_failures", "target"),
 )
+"""The keys of the section ``sweep``."""
+
 _WANDB_KEYS = {
     "parameters": "space",
     "run_cap": "trials",
@@ -190,8 +192,8 @@ class _Reader:
             key = _WANDB_KEYS.get(written, written)
             if written in _WANDB_IGNORED:
                 self.notes.append(f"sweep.{written} is not used: trials run this config")
-            elif key not in _KEYS:
-                hint = suggest(written, (*_KEYS, *_WANDB_KEYS))
+            elif key not in KEYS:
+                hint = suggest(written, (*KEYS, *_WANDB_KEYS))
                 self.values.report(
                     f"sweep.{written}", f"unknown key {written!r}", node.key_place, hint
                 )

@@ -105,7 +105,7 @@ def test_conditions_put_parameters_after_those_they_read() -> None:
             "space": {
                 "optim.momentum": {"min": 0.0, "max": 0.9, "when": {"optim.type": "sgd"}},
                 "optim.type": ["sgd", "adam"],
-                "model.width": {"values": [1, 2], "when": {"model.dropout": [0.1, 0.2]}},
+                "model.width": {"values": [1, 2], "when": {"model": {"dropout": [0.1, 0.2]}}},
             }
         }
     )
