@@ -210,7 +210,7 @@ class _Reader:
         return self.values.read_count(entries.get(key), f"sweep.{key}", default, least=least)
 
     def _read_method(self, node: Node | None) -> Method:
-        if node is None:
+        if node is None or node.value is None:
             return "tpe" if _has_optuna() else "quasi-random"
         method = _METHODS.get(str(node.value).lower().replace("_", "-"))
         if method is None:

@@ -68,7 +68,7 @@ def test_whole_numbers_mean_a_range_of_floats_where_the_config_has_a_float() -> 
 
 
 def test_defaults_follow_the_config() -> None:
-    found = _read({"space": SPACE})
+    found = _read({"space": SPACE, "method": None})
     assert (found.method, found.num_trials, found.repeats) == ("tpe", 20, 1)
     assert found.objectives == (Objective("val/acc", "max"),)
     assert found.pruner is None
