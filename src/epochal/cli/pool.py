@@ -155,7 +155,14 @@ def typed_command() -> str:
 def _refuse_unsupported(args: argparse.Namespace, choices: Choices) -> None:
     if args.keep_alive:
         _refuse("--keep-alive", "restarts one run only", "use `epochal queue add --retries 3`")
+    require_records(choices)
     refuse_gpus(choices)
+
+
+def require_records(choices: Choices) -> None:
+    """Refuse ``--no-file``: nothing would be left of the runs of a pool."""
+    if choices.get("no_file"):
+        _refuse("--no-file", "results of a pool are read from its records", "leave it out")
 
 
 def refuse_gpus(choices: Choices) -> None:

@@ -12,6 +12,7 @@ from epochal.cli.pool import (
     connect,
     refuse_gpus,
     require_devices,
+    require_records,
     run_frozen,
     typed_command,
 )
@@ -78,6 +79,7 @@ def _run(
     from epochal.experiment.config.freeze import freeze_configs
     from epochal.launch.cluster.node_job import restart_preempted
 
+    require_records(choices)
     cluster = _find_cluster(configs)
     if cluster is None:
         choices = _add_processes(configs, choices)

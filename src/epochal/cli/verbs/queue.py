@@ -233,6 +233,8 @@ def _work(args: argparse.Namespace, queue: Queue) -> int:
         return 0
     backlog = QueueBacklog(queue)
     known = {job.id for job in queue.list_jobs("failed")}
+    if args.wait and not queue.list_jobs("waiting"):
+        print("waiting for jobs; Ctrl-C ends this", flush=True)
     with PoolPage() as page:
         pool = Pool(backlog, executor, leases, show=page.show, waits_for_more=args.wait)
         pool.run()

@@ -95,6 +95,7 @@ def test_mistakes_are_refused_with_their_place(
         (("config.yaml", "launch.on=slurm"), "'slurm' needs a package that is not installed"),
         (("config.yaml", "ray.yaml"), "another config says 'local', this one 'ray'"),
         (("ray.yaml", "--max-jobs", "0"), "--max-jobs: must be at least 1, got 0"),
+        (("config.yaml", "--no-file"), "--no-file: results of a pool are read from its records"),
         (("config.yaml", "--gpus", "1"), "--gpus: the pool gives each run its device"),
         (("config.yaml", "--nnodes", "2"), "--nnodes: the pool gives each run its device"),
         (("wrong.yaml",), "launch.on: expected 'local' or 'ray' or 'slurm', got 'rey'"),
