@@ -175,7 +175,7 @@ class SweepBacklog(Backlog):
         if record is not None and can_continue(record):
             return replace(run.job, resume=record.path)
         run.job.run_file.unlink(missing_ok=True)
-        run.path, run.stamp, run.curves = None, -1, ()
+        run.path, run.stamp, run.curves, run.fold_curves = None, -1, (), ()
         if record is None:
             return run.job
         return replace(run.job, parent=Parent(record.path.name, "retried"))
