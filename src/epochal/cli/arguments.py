@@ -76,7 +76,7 @@ def split_single_file(words: list[str], verb: str) -> tuple[Path, list[str]]:
     """
     files, overrides = split_files_and_overrides(words, verb)
     if len(files) > 1:
-        what, hint = f"{verb} takes one config", f"write {verb} {files[0]}"
+        what, hint = f"{verb} takes one config", f"write `epochal {verb} {files[0]}`"
         raise ConfigError(Problem("command line", what, hint=hint))
     return files[0], overrides
 

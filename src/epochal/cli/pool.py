@@ -61,9 +61,13 @@ def make_leases(args: argparse.Namespace) -> DeviceLeases:
 
 
 def require_devices(leases: Leases, choices: Choices) -> None:
-    """Refuse ``--nproc`` if the pool does not have enough devices for one run."""
+    """Refuse ``--device`` and ``--nproc`` if the pool has no such device, or too few for a run."""
     from epochal.launch.pool.devices import DeviceRequest
 
+    device = choices.get("device")
+    if device is not None and not leases.has(str(device)):
+        names = ", ".join(one.name for one in leases.devices)
+        _refuse("--device", f"{device!r} is not a device of the pool: {names}", "leave it out")
     misfit = leases.find_misfit(DeviceRequest(num_processes=choices.get("nproc") or 1))
     if misfit:
         _refuse("--nproc", f"each run {misfit}", "name more devices: --devices 0,1,2,3")
@@ -151,7 +155,14 @@ def typed_command() -> str:
 def _refuse_unsupported(args: argparse.Namespace, choices: Choices) -> None:
     if args.keep_alive:
         _refuse("--keep-alive", "restarts one run only", "use `epochal queue add --retries 3`")
+    require_records(choices)
     refuse_gpus(choices)
+
+
+def require_records(choices: Choices) -> None:
+    """Refuse ``--no-file``: nothing would be left of the runs of a pool."""
+    if choices.get("no_file"):
+        _refuse("--no-file", "results of a pool are read from its records", "leave it out")
 
 
 def refuse_gpus(choices: Choices) -> None:

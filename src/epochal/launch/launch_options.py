@@ -83,6 +83,11 @@ class LaunchOptions:
         return self.cpus_per_node or self.num_ranks
 
     @property
+    def num_threads(self) -> int:
+        """Threads of each process: its share of the cores."""
+        return max(1, self.num_cpus // self.num_ranks)
+
+    @property
     def node_range(self) -> tuple[int, int]:
         """The least and the largest number of machines."""
         return parse_nodes(self.nodes)

@@ -45,7 +45,9 @@ def name_run(folder: Path) -> str:
         root = get_runs_dir()
     except ConfigError:  # the project file is broken, which other code reports
         root = RUNS_DIR
-    is_found = root.resolve() in folder.resolve().parents
+    above = folder.resolve().parents
+    # A search for runs does not look into runs, which have their folds and the tests of those.
+    is_found = root.resolve() in above and not any((one / "run.json").is_file() for one in above)
     return folder.name if is_found else shlex.quote(str(folder))
 
 

@@ -175,7 +175,7 @@ class SweepBacklog(Backlog):
         if record is not None and can_continue(record):
             return replace(run.job, resume=record.path)
         run.job.run_file.unlink(missing_ok=True)
-        run.path, run.stamp, run.curves = None, -1, ()
+        run.path, run.stamp, run.curves, run.fold_curves = None, -1, (), ()
         if record is None:
             return run.job
         return replace(run.job, parent=Parent(record.path.name, "retried"))
@@ -354,10 +354,11 @@ class SweepBacklog(Backlog):
         """Write what lists of runs say about the sweep."""
         self._summarised = time.monotonic()
         best, metric = self.best, self.settings.objectives[0].metric
+        planned = self.settings.num_trials
         found = None if best is None else best.get_objectives(self.settings)
         facts: dict[str, object] = {
             "trials": len(self.trials),
-            "planned": self.settings.num_trials,
+            "planned": None if planned is None else max(planned, len(self.trials)),
             "metric": metric,
             **{state: count for state, count in self._counts.items() if count},
         }

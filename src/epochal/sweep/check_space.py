@@ -12,12 +12,12 @@ from epochal.sweep.sampling import create_sampler
 from epochal.sweep.settings import read_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from epochal.config import Config, FrozenSource
     from epochal.experiment.config.check_file import CheckedConfig
     from epochal.sweep.settings import SweepSettings
-    from epochal.sweep.space import Values
+    from epochal.sweep.space import SweepParameter, Values
 
 _MAX_SHOWN = 40
 
@@ -66,10 +66,10 @@ def find_space_problems(
             spot = (problem.key, problem.what)
             if spot in found:
                 continue
-            keys = {one.key: one for one in settings.space.parameters if one.key in values}
-            owner = next((keys[key] for key in keys if problem.key.startswith(key)), parameter)
+            swept = [one for one in settings.space.parameters if one.key in values]
+            owner = _find_owner(problem.key, parameter, swept)
             value = repr(values[owner.key])[:_MAX_SHOWN]
-            is_own = problem.key.startswith(owner.key) or owner.key.startswith(problem.key)
+            is_own = _is_within(problem.key, owner.key) or _is_within(owner.key, problem.key)
             what = problem.what if is_own else f"with {value}, {problem.key}: {problem.what}"
             found[spot] = Problem(
                 f"sweep.space.{owner.key}", what, owner.place or problem.place, problem.hint
@@ -80,6 +80,20 @@ def find_space_problems(
         what, hint = "no values of the space meet all of them", "change them, or the ranges"
         problems.append(Problem("sweep.constraints", what, node and node.place, hint))
     return problems
+
+
+def _find_owner(
+    key: str, probed: SweepParameter, swept: Sequence[SweepParameter]
+) -> SweepParameter:
+    """The parameter that a mistake at ``key`` belongs to; else the one that was probed."""
+    above = (one for one in swept if _is_within(key, one.key))
+    below = (one for one in (probed, *swept) if _is_within(one.key, key))
+    return next(above, None) or next(below, None) or probed
+
+
+def _is_within(key: str, other: str) -> bool:
+    """Whether a dotted key is another one, or below it."""
+    return key == other or key.startswith((f"{other}.", f"{other}["))
 
 
 def _can_propose(settings: SweepSettings) -> bool:

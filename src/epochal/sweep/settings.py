@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
     from epochal.sweep.space import Space
 
-_KEYS = (
+KEYS = (
     *("name", "method", "trials", "objective", "repeats", "prune", "space", "constraints"),
     *("seed", "max_failures", "target"),
 )
+"""The keys of the section ``sweep``."""
+
 _WANDB_KEYS = {
     "parameters": "space",
     "run_cap": "trials",
@@ -190,8 +192,8 @@ class _Reader:
             key = _WANDB_KEYS.get(written, written)
             if written in _WANDB_IGNORED:
                 self.notes.append(f"sweep.{written} is not used: trials run this config")
-            elif key not in _KEYS:
-                hint = suggest(written, (*_KEYS, *_WANDB_KEYS))
+            elif key not in KEYS:
+                hint = suggest(written, (*KEYS, *_WANDB_KEYS))
                 self.values.report(
                     f"sweep.{written}", f"unknown key {written!r}", node.key_place, hint
                 )
@@ -208,7 +210,7 @@ class _Reader:
         return self.values.read_count(entries.get(key), f"sweep.{key}", default, least=least)
 
     def _read_method(self, node: Node | None) -> Method:
-        if node is None:
+        if node is None or node.value is None:
             return "tpe" if _has_optuna() else "quasi-random"
         method = _METHODS.get(str(node.value).lower().replace("_", "-"))
         if method is None:

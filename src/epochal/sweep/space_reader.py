@@ -11,7 +11,7 @@ from epochal.errors import suggest
 from epochal.sweep.space import NormalRange, Space, SweepParameter, ValueChoice, ValueRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from epochal.sweep.sampling import Method
     from epochal.sweep.space import Distribution
@@ -242,6 +242,16 @@ class SpaceReader:
                 name: tuple(one.value for one in child.elements)
                 if child.is_list
                 else (child.value,)
-                for name, child in node.mapping.items()
+                for name, child in _iter_conditions(node)
             }
         )
+
+
+def _iter_conditions(node: Node, prefix: str = "") -> Iterator[tuple[str, Node]]:
+    """Every dotted key of a condition with what it accepts; keys may be nested."""
+    for name, child in node.mapping.items():
+        key = f"{prefix}.{name}" if prefix else name
+        if child.is_mapping:
+            yield from _iter_conditions(child, key)
+        else:
+            yield key, child

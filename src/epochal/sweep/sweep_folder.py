@@ -184,10 +184,17 @@ class SweepFolder:
 
     def write_job(self, base: FrozenJob, facts: TrialFacts) -> WaitingJob:
         """Write the job of a trial; from here on the trial exists."""
-        file = self.path / _JOBS_DIR / f"{facts['number']:06}-{facts['repeat']}.json"
+        file = self._job_file(facts["number"], facts["repeat"])
         job = _add_trial(base, {**facts, "seal": _sign(file, facts)})
         job.write(file)
         return self._to_waiting(job, file)
+
+    def plan_job(self, base: FrozenJob, number: int = 0) -> WaitingJob:
+        """The first job of a trial, without its values; nothing is written."""
+        return self._to_waiting(base, self._job_file(number, 0))
+
+    def _job_file(self, number: int, repeat: int) -> Path:
+        return self.path / _JOBS_DIR / f"{number:06}-{repeat}.json"
 
     def is_own_job(self, base: FrozenJob, waiting: WaitingJob) -> bool:
         """Whether ``write_job`` of this user wrote a job, and it is unchanged since."""

@@ -41,10 +41,13 @@ class TrialRun:
     path: Path | None = None
     state: TrialState = "waiting"
     curves: tuple[tuple[float, ...], ...] = ()
-    """The values of each objective, one per evaluation."""
+    """The values of each objective, one per evaluation; of a cross validation, one per fold."""
+
+    fold_curves: tuple[tuple[tuple[float, ...], ...], ...] = ()
+    """The values of each objective in each fold of a cross validation."""
 
     constrained: tuple[float, ...] = ()
-    """The last value of the metric of each constraint."""
+    """The last value of the metric of each constraint, or its mean over folds."""
 
     error: str = ""
     status: str = ""
@@ -90,19 +93,21 @@ class TrialRun:
         if size == self.stamp:
             return
         self.stamp = size
-        self.curves = tuple(_read_series(record, one.metric) for one in settings.objectives)
-        limits = (_read_series(record, one.metric) for one in settings.metric_constraints)
-        self.constrained = tuple(values[-1] if values else math.nan for values in limits)
+        metrics = [one.metric for one in settings.objectives]
+        folds = record.folds
+        self.curves = _read_curves(record, metrics)
+        self.fold_curves = tuple(_read_curves(fold, metrics) for fold in folds)
+        limits = [one.metric for one in settings.metric_constraints]
+        found = [_read_curves(one, limits) for one in folds or (record,)]
+        self.constrained = tuple(
+            _mean([curves[index][-1] if curves[index] else math.nan for curves in found])
+            for index in range(len(limits))
+        )
 
     def get_value(self, index: int, objective: Objective) -> float:
-        """The value of an objective; NaN if it has none."""
-        curve = self.curves[index] if index < len(self.curves) else ()
-        known = [value for value in curve if not math.isnan(value)]
-        if not known:
-            return math.nan
-        if objective.at == "last":
-            return curve[-1]
-        return min(known) if objective.mode == "min" else max(known)
+        """The value of an objective, or its mean over folds; NaN if it has none."""
+        parts = self.fold_curves or (self.curves,)
+        return _mean([_get_value(one[index], objective) for one in parts if index < len(one)])
 
 
 @final
@@ -205,11 +210,24 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else math.nan
 
 
+def _get_value(curve: Sequence[float], objective: Objective) -> float:
+    known = [value for value in curve if not math.isnan(value)]
+    if not known:
+        return math.nan
+    if objective.at == "last":
+        return curve[-1]
+    return min(known) if objective.mode == "min" else max(known)
+
+
 def _size_of_points(path: Path) -> int:
     try:
         return (path / "metrics.bin").stat().st_size
     except OSError:
         return -1
+
+
+def _read_curves(record: RunRecord, metrics: Iterable[str]) -> tuple[tuple[float, ...], ...]:
+    return tuple(_read_series(record, name) for name in metrics)
 
 
 def _read_series(record: RunRecord, name: str) -> tuple[float, ...]:

@@ -57,5 +57,7 @@ def test_json_is_valid_for_numbers_that_json_lacks(capsys: pytest.CaptureFixture
 
 def test_verbs_about_one_config_take_one_file() -> None:
     assert split_single_file(["a.yaml", "seed=1"], "profile") == (Path("a.yaml"), ["seed=1"])
-    with pytest.raises(ConfigError, match=r"(?s)profile takes one config.*write profile a.yaml"):
+    with pytest.raises(
+        ConfigError, match=r"(?s)profile takes one config.*write `epochal profile a.yaml`"
+    ):
         split_single_file(["a.yaml", "b.yaml"], "profile")

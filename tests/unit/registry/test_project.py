@@ -168,6 +168,9 @@ def test_a_run_is_named_by_its_id_if_that_is_found(write_files, tmp_path, monkey
         assert name_run(Path(folder)) == name, folder
     (tmp_path / "epochal.toml").write_text("not = a table")
     assert name_run(Path("runs/123")) == "123"
+    (tmp_path / "runs" / "7" / "folds").mkdir(parents=True)
+    (tmp_path / "runs" / "7" / "run.json").touch()
+    assert name_run(Path("runs/7/folds/1/test/p/123")) == "runs/7/folds/1/test/p/123"
     write_files({"epochal.toml": 'runs_dir = "out"', "src/x.py": ""})
     monkeypatch.chdir(tmp_path / "src")
     assert name_run(Path("../out/p/123")) == "123"

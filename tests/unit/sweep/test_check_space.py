@@ -91,6 +91,8 @@ def test_a_value_that_is_active_only_under_a_condition_is_checked_there(tmp_path
 def test_a_mistake_is_reported_for_its_own_key(tmp_path: Path) -> None:
     (found,) = problems_of(tmp_path, "optim.lr: [0.1, 0.2]", "model.widht: [1, 2]")
     assert found.startswith("sweep.space.model.widht:10: unknown argument 'widht'"), found
+    (found,) = problems_of(tmp_path, "optim.lr: [0.1, 0.2]", "trainer.depth: [1, 2]")
+    assert found == "sweep.space.trainer.depth:10: unknown section 'trainer'"
 
 
 def test_metrics_and_constraints_that_no_trial_can_meet_are_reported(tmp_path: Path) -> None:

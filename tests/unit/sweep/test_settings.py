@@ -68,7 +68,7 @@ def test_whole_numbers_mean_a_range_of_floats_where_the_config_has_a_float() -> 
 
 
 def test_defaults_follow_the_config() -> None:
-    found = _read({"space": SPACE})
+    found = _read({"space": SPACE, "method": None})
     assert (found.method, found.num_trials, found.repeats) == ("tpe", 20, 1)
     assert found.objectives == (Objective("val/acc", "max"),)
     assert found.pruner is None
@@ -105,7 +105,7 @@ def test_conditions_put_parameters_after_those_they_read() -> None:
             "space": {
                 "optim.momentum": {"min": 0.0, "max": 0.9, "when": {"optim.type": "sgd"}},
                 "optim.type": ["sgd", "adam"],
-                "model.width": {"values": [1, 2], "when": {"model.dropout": [0.1, 0.2]}},
+                "model.width": {"values": [1, 2], "when": {"model": {"dropout": [0.1, 0.2]}}},
             }
         }
     )

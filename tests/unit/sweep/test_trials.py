@@ -67,6 +67,27 @@ def test_repeats_count_by_their_mean(tmp_path: Path) -> None:
     }
 
 
+def test_folds_count_by_their_mean(tmp_path: Path) -> None:
+    rows = {"best": 0.6, "last": 0.7}
+    for at, expected in rows.items():
+        section = f"  objective: {{metric: val/loss, mode: min, at: {at}}}\n"
+        section += "  constraints: [val/loss <= 0.75]\n"
+        folder = new_sweep(tmp_path / at, section)
+        settings = folder.read_settings()
+        facts = {"sweep": folder.id, "number": 0, "repeat": 0, "values": {"optim.lr": 0.5}}
+        waiting = folder.write_job(folder.read_base(), facts)
+        parent = leave_run(waiting, [0.5, 0.9])  # the last value of each fold
+        (parent / "folds").mkdir()
+        for name, values in {"1": [0.4, 0.5], "2": [0.8, 0.9]}.items():
+            leave_run(waiting, values, is_reported=False).rename(parent / "folds" / name)
+        run = TrialRun(waiting)
+        run.read(settings)
+        trial = Trial(0, {"optim.lr": 0.5}, [run])
+        (found,) = trial.get_objectives(settings) or (math.nan,)
+        assert math.isclose(found, expected), at
+        assert trial.get_violation(settings) == 0
+
+
 def test_a_trial_without_a_finite_value_has_no_objective(tmp_path: Path) -> None:
     folder = new_sweep(tmp_path)
     settings = folder.read_settings()

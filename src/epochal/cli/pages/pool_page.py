@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from typing import TYPE_CHECKING, Self, final
 
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
 _HEADER = ("#", "experiment", "state", "device", "step", "time", "result")
 _MAX_ROWS = 40
+_OTHER_LINES = 5
+"""Lines of a page beside the rows of its table."""
+
+_ACTIVE = ("running", "stopping", "pending")
 _MAX_METRICS = 3
 _STATES = {75: "preempted", 130: "interrupted"}
 HINTS = {
@@ -45,6 +50,7 @@ class PoolPage:
         self._jobs = {one.key: one for one in jobs}
         self._begun: list[PoolEntry] = []
         self._told: list[PoolEntry] = []
+        self._ended_rows: dict[PoolEntry, tuple[str, ...]] = {}
         self._has_told_busy = False
         self._mode = "running"
         self._live = LiveLines()
@@ -85,17 +91,18 @@ class PoolPage:
         return f" of {len(self._jobs)}" if self._jobs else ""
 
     def _lines(self, pool: Pool) -> Iterable[str]:
-        rows = [_to_row(entry, pool) for entry in (*pool.ended, *pool.running)]
+        self._ended_rows = {
+            entry: self._ended_rows.get(entry) or _to_row(entry, pool) for entry in pool.ended
+        }
+        rows = [*self._ended_rows.values(), *(_to_row(entry, pool) for entry in pool.running)]
         begun = {int(row[0]) for row in rows}
         rows += [
             (str(key), one.job.title, "waiting", "", "", "", "")
             for key, one in self._jobs.items()
             if key not in begun
         ]
-        rows = sorted(rows, key=lambda row: int(row[0]))
-        if len(rows) > _MAX_ROWS:
-            rows = [row for row in rows if row[2] in ("running", "stopping", "pending")] or rows
-            rows = rows[-_MAX_ROWS:]
+        most = min(_MAX_ROWS, max(shutil.get_terminal_size().lines - _OTHER_LINES, 3))
+        rows = _choose_rows(sorted(rows, key=lambda row: int(row[0])), most)
         saved = (0, *_STATES)  # a run that was saved can be continued: no failure
         failed = sum(entry.end is not None and entry.end.code not in saved for entry in pool.ended)
         counts = [
@@ -109,6 +116,16 @@ class PoolPage:
         if busy := _describe_busy(pool):
             yield busy
         yield HINTS[pool.mode]
+
+
+def _choose_rows(rows: list[tuple[str, ...]], most: int) -> list[tuple[str, ...]]:
+    """The rows that matter most: running jobs, the next ones, and the last that ended."""
+    active = [row for row in rows if row[2] in _ACTIVE]
+    waiting = [row for row in rows if row[2] == "waiting"]
+    ended = [row for row in rows if row not in active and row not in waiting]
+    kept = [*active, *ended[-max(most // 3, 1) :], *waiting, *reversed(ended)]
+    chosen = list(dict.fromkeys(kept))[:most]
+    return [row for row in rows if row in chosen]
 
 
 def _describe_busy(pool: Pool) -> str:

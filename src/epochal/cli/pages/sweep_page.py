@@ -190,8 +190,9 @@ def format_values(trial: Trial) -> str:
 def _count_lines(
     states: Counter[TrialState], settings: SweepSettings, stop_reason: str = ""
 ) -> Iterator[str]:
-    total = settings.num_trials
-    parts = [f"{states.total()}{'' if total is None else f' of {total}'} trials"]
+    count, planned = states.total(), settings.num_trials
+    total = "" if planned is None else f" of {max(planned, count)}"  # fewer may be wanted by now
+    parts = [f"{count}{total} trials"]
     parts += [f"{states[one]} {one}" for one in _STATES if states[one]]
     yield ", ".join(parts)
     if stop_reason:

@@ -7,12 +7,22 @@ from typing import TYPE_CHECKING, get_args
 from epochal import durable
 from epochal.cli.arguments import add_config_words, split_files_and_overrides
 from epochal.cli.check_configs import check_configs
-from epochal.cli.pool import MAX_JOBS_HELP, connect, refuse_gpus, run_frozen, typed_command
+from epochal.cli.pool import (
+    MAX_JOBS_HELP,
+    connect,
+    refuse_gpus,
+    require_devices,
+    require_records,
+    run_frozen,
+    typed_command,
+)
+from epochal.cli.then_test import add_then_test_option, require_test_data
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.choices import add_choices, add_options, read_choices
 from epochal.launch.cluster.connect import CLUSTERS, check_nodes
 from epochal.launch.cluster.export import System, export_task
 from epochal.launch.launch_options import LaunchOptions
+from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
     import argparse
@@ -39,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     }
     add_options(parser, texts)
     add_choices(parser)
+    add_then_test_option(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -49,10 +60,12 @@ def execute(args: argparse.Namespace) -> int:
     configs, code = check_configs(files, overrides, choices, outcome="nothing was started")
     if code:
         return code
+    require_test_data(args, *configs)
     for one in configs:
         check_nodes(_launch_section(one), is_exported=args.export is not None)
     if args.export is not None:
-        _export(args, configs, _format_command(files, overrides, choices))
+        choices = _add_processes(configs, choices)
+        _export(args, configs, _format_command(args, files, overrides, choices))
         return 0
     return _run(args, configs, overrides, choices)
 
@@ -66,35 +79,72 @@ def _run(
     from epochal.experiment.config.freeze_jobs import freeze_configs
     from epochal.launch.cluster.node_job import restart_preempted
 
+    require_records(choices)
     cluster = _find_cluster(configs)
-    executor, leases = _use_this_machine(configs) if cluster is None else connect(cluster, args)
-    jobs = freeze_configs(configs, overrides=overrides, choices=choices, command=typed_command())
+    if cluster is None:
+        choices = _add_processes(configs, choices)
+        executor, leases = _use_this_machine(configs, choices)
+        require_devices(leases, choices)
+    else:
+        executor, leases = connect(cluster, args)
+    jobs = freeze_configs(
+        configs,
+        overrides=overrides,
+        choices=choices,
+        command=typed_command(),
+        has_test=args.then_test,
+    )
     restart = None if cluster is None else restart_preempted
     return run_frozen(jobs, executor, leases, is_dry=args.dry_run, restart=restart)
 
 
 def _find_cluster(configs: Sequence[CheckedConfig]) -> ClusterName | None:
     """The cluster of all configs; None is this machine."""
-    first = _launch_section(configs[0]).get("on")
+    where = _require_same(configs, "on")
+    return next((name for name in CLUSTERS if name == where), None)
+
+
+def _require_same(configs: Sequence[CheckedConfig], key: str) -> object:
+    """The value of a key of ``launch`` that all configs share."""
+    first = _launch_section(configs[0]).get(key)
     for config in configs:
-        other = _launch_section(config).get("on")
+        other = _launch_section(config).get(key)
         if other.value != first.value:
             what = f"another config says {first.value!r}, this one {other.value!r}"
             hint = "launch them one by one"
-            raise ConfigError(Problem("launch.on", what, other.place, hint))
-    return next((name for name in CLUSTERS if name == first.value), None)
+            raise ConfigError(Problem(f"launch.{key}", what, other.place, hint))
+    return first.value
 
 
-def _use_this_machine(configs: Sequence[CheckedConfig]) -> tuple[Executor, Leases]:
+def _add_processes(configs: Sequence[CheckedConfig], choices: Choices) -> Choices:
+    """The choices, with the processes of each run on this machine."""
+    for key in ("gpus_per_node", "nproc_per_node"):
+        _require_same(configs, key)
+    num_ranks = _read_options(configs[0]).num_ranks
+    return choices if choices.get("nproc") or num_ranks == 1 else {**choices, "nproc": num_ranks}
+
+
+def _use_this_machine(
+    configs: Sequence[CheckedConfig], choices: Choices
+) -> tuple[Executor, Leases]:
     from epochal.launch.pool.devices import DeviceLeases, parse_devices
     from epochal.launch.pool.local_executor import JOB_IMPORTS, LocalExecutor
 
-    gpus = [_launch_section(config).get("gpus_per_node").value for config in configs]
-    devices = parse_devices("cpu" if all(count == 0 for count in gpus) else None)
+    num_gpus = _read_options(configs[0]).gpus_per_node
+    chosen = choices.get("device")
+    devices = parse_devices(str(chosen) if chosen else "cpu" if num_gpus == 0 else None)
+    num_found = sum(one.name != "cpu" for one in devices)
+    if num_gpus and not chosen and num_found < num_gpus:
+        what = f"needs {format_count(num_gpus, 'GPU')}, and this machine has {num_found}"
+        place = _launch_section(configs[0]).get("gpus_per_node").place
+        hint = "write launch.gpus_per_node=0 for the CPU"
+        raise ConfigError(Problem("launch.gpus_per_node", what, place, hint))
     return LocalExecutor(imports=JOB_IMPORTS), DeviceLeases(devices)
 
 
-def _format_command(files: Sequence[Path], overrides: Sequence[str], choices: Choices) -> list[str]:
+def _format_command(
+    args: argparse.Namespace, files: Sequence[Path], overrides: Sequence[str], choices: Choices
+) -> list[str]:
     """The command that runs the same config, from the folder of the project."""
     if len(files) > 1:
         raise ConfigError(Problem("--export", "takes one config", hint=f"name {files[0]} only"))
@@ -107,13 +157,14 @@ def _format_command(files: Sequence[Path], overrides: Sequence[str], choices: Ch
         option = f"--{name.replace('_', '-')}"
         if value is not None and value is not False and name != "begun":
             words.append(option if value is True else f"{option}={value}")
+    words += ["--then-test"] if args.then_test else []
     return [*words, "--resume", "auto"]  # the next container continues
 
 
 def _export(
     args: argparse.Namespace, configs: Sequence[CheckedConfig], words: Sequence[str]
 ) -> None:
-    options = LaunchOptions(**_launch_section(configs[0]).to_plain())
+    options = _read_options(configs[0])
     name = str(configs[0].report.expanded.mapping["tag"].value)
     text = export_task(args.export, name, words, options)
     if args.output is None:
@@ -122,6 +173,10 @@ def _export(
     durable.write_text(args.output, text)
     start = {"kubernetes": "kubectl create -f", "skypilot": "sky jobs launch"}[args.export]
     print(f"wrote {args.output}; start it with: {start} {args.output}")
+
+
+def _read_options(config: CheckedConfig) -> LaunchOptions:
+    return LaunchOptions(**_launch_section(config).to_plain())
 
 
 def _launch_section(config: CheckedConfig) -> Node:

@@ -233,6 +233,8 @@ def _work(args: argparse.Namespace, queue: Queue) -> int:
         return 0
     backlog = QueueBacklog(queue)
     known = {job.id for job in queue.list_jobs("failed")}
+    if args.wait and not queue.list_jobs("waiting"):
+        print("waiting for jobs; Ctrl-C ends this", flush=True)
     with PoolPage() as page:
         pool = Pool(backlog, executor, leases, show=page.show, waits_for_more=args.wait)
         pool.run()
@@ -245,6 +247,9 @@ def _work(args: argparse.Namespace, queue: Queue) -> int:
     waiting = queue.list_jobs("waiting")
     text = f"{format_count(len(codes), 'job')}, {failed} failed"
     print(text + (f", {len(waiting)} waiting" if waiting else ""))
+    if queue.is_paused:
+        print(f"the queue is paused: {epochal_command()} queue unpause")
+        return exit_code_of(pool, codes.values())
     obstacles = queue.find_obstacles(waiting)
     for number, obstacle in list(obstacles.items())[:_SHOWN_ENDED]:
         print(f"job {number} cannot start: {obstacle.text}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,8 +21,10 @@ from epochal.cli.then_test import add_then_test_option, require_test_data
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.experiment.config.check_file import check_file, names_several
 from epochal.experiment.config.choices import add_choices, add_options, read_choices
+from epochal.records.layout.sweep_folders import get_sweeps_dir
 from epochal.sweep.check_space import check_sweep
-from epochal.sweep.sweep_folder import create_sweep, find_sweep, list_sweeps
+from epochal.sweep.settings import KEYS
+from epochal.sweep.sweep_folder import SweepFolder, create_sweep, find_sweep, list_sweeps
 from epochal.text.command import epochal_command
 from epochal.text.error_output import print_error
 from epochal.text.escape import escape_control
@@ -28,14 +32,14 @@ from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from epochal.experiment.config.choices import Choices
     from epochal.launch.jobs.frozen_job import FrozenJob
-    from epochal.launch.pool.devices import Leases
+    from epochal.launch.pool.backlog import WaitingJob
+    from epochal.launch.pool.devices import DeviceLease, Leases
     from epochal.launch.pool.executor import Executor
     from epochal.sweep.settings import SweepSettings
-    from epochal.sweep.sweep_folder import SweepFolder
     from epochal.sweep.trials import Trial
 
 _MAX_SHOWN = 10
@@ -72,8 +76,9 @@ def execute(args: argparse.Namespace) -> int:
         if args.export is not None:
             return _export(folder, args.export)
         changes = [word for word in args.words if "=" in word]
+        _refuse_frozen(args, changes)
         if args.dry_run:
-            return _show_next(folder, folder.check_changes(changes))
+            return _show_next(args, folder, folder.check_changes(changes))
         if changes:
             folder.change(changes)
             print(f"changed: {', '.join(changes)}")
@@ -111,23 +116,23 @@ def _start(args: argparse.Namespace) -> int:
     choices = read_choices(args)
     _refuse_unsupported(choices)
     found = check_file(path, overrides, choices)
-    checked = found.checked[0]
-    settings, problems = check_sweep(checked, allow_python=choices.get("allow_python", False))
-    problems = [*found.problems, *problems]
+    problems, settings = list(found.problems), None
+    if found.checked:  # else the file could not be read
+        allow_python = choices.get("allow_python", False)
+        settings, wrong = check_sweep(found.checked[0], allow_python=allow_python)
+        problems += wrong
     if problems or settings is None:
         for problem in dict.fromkeys(problems):
             print_error(f"{problem}\n")
         print_error(f"{path}: {format_count(len(problems), 'mistake')}; nothing was started")
-        return ConfigError.exit_code
+        return found.exit_code if found.problems else ConfigError.exit_code
+    checked = found.checked[0]
     require_test_data(args, checked)
     for note in settings.notes:
         print(f"note: {note}")
-    if args.dry_run:
-        return _show_proposals(settings)
     from epochal.experiment.config.freeze_jobs import freeze_configs, get_log_dir
 
     command, places = typed_command(), _find_places(args)
-    require_devices(places[1], choices)
 
     def freeze(folder: Path) -> FrozenJob:
         return freeze_configs(
@@ -139,10 +144,36 @@ def _start(args: argparse.Namespace) -> int:
             has_test=args.then_test,
         )[0].job
 
+    log_dir = get_log_dir(checked)
+    if args.dry_run:
+        num_left = _show_proposals(settings)
+        with tempfile.TemporaryDirectory() as code:
+            base = freeze(Path(code))
+        job = SweepFolder(get_sweeps_dir(log_dir) / "NEW").plan_job(base)
+        _show_start(replace(job, preferred=args.device or ""), num_left, places)
+        return 0
     name = settings.name or str(checked.report.expanded.mapping["tag"].value)
-    folder = create_sweep(get_log_dir(checked), freeze, name=name, command=command)
+    folder = create_sweep(log_dir, freeze, name=name, command=command)
     print(f"sweep {folder.id}")
     return _work(args, folder, places)
+
+
+def _refuse_frozen(args: argparse.Namespace, changes: Sequence[str]) -> None:
+    """Refuse to change what all trials of a sweep share; only the search itself can change."""
+    hint = "start another sweep from its config"
+    for change in changes:
+        key = change.partition("=")[0]
+        if key.partition(".")[0] in KEYS:
+            raise ConfigError(Problem(key, "is a key of sweep", hint=f"write sweep.{change}"))
+        if not key.startswith("sweep."):
+            what = "is frozen: only the search of a sweep can change"
+            raise ConfigError(Problem(key, what, hint=hint))
+    given = {name: value for name, value in read_choices(args).items() if value}
+    if args.then_test:
+        given["then_test"] = True
+    for name in sorted(given.keys() - {"device", "begun"}):
+        option = f"--{name.replace('_', '-')}"
+        raise ConfigError(Problem(option, "is frozen with the config of the sweep", hint=hint))
 
 
 def _refuse_unsupported(choices: Choices) -> None:
@@ -156,37 +187,60 @@ def _refuse_unsupported(choices: Choices) -> None:
 
 
 def _show_proposals(settings: SweepSettings, trials: Collection[Trial] = ()) -> int:
-    """Print the next trials, as they would be proposed now."""
+    """Print the next trials, as they would be proposed now; returns how many are left."""
     from epochal.sweep.backlog import create_next_sampler
 
     sampler = create_next_sampler(settings, trials)
     first, total = max((one.number for one in trials), default=-1) + 1, settings.num_trials
-    more = _MAX_SHOWN if total is None else total - len(trials)
-    for number in range(first, first + min(more, _MAX_SHOWN)):
+    size = format_count(total or 0, "trial")
+    num_left = max((total or 0) - len(trials), 0)
+    if total is None:
+        allowed = filter(settings.is_allowed, settings.space.iter_grid())
+        count = sum(1 for _ in islice(allowed, _MAX_COUNTED))
+        size, num_left = f"all {count:,} combinations", max(count - len(trials), 0)
+    for number in range(first, first + min(num_left, _MAX_SHOWN)):
         values = sampler.ask(number)
         if values is None:
             break
         print(f"trial {number}: " + ", ".join(f"{key}={value}" for key, value in values.items()))
-    size = format_count(total or 0, "trial")
-    if total is None:
-        allowed = filter(settings.is_allowed, settings.space.iter_grid())
-        size = f"all {sum(1 for _ in islice(allowed, _MAX_COUNTED)):,} combinations"
     print(f"{settings.method}: {size} by {', '.join(map(str, settings.objectives))}")
-    return 0
+    return num_left
 
 
-def _show_next(folder: SweepFolder, settings: SweepSettings) -> int:
+def _show_start(job: WaitingJob, num_left: int, places: tuple[Executor, Leases]) -> None:
+    """Print how many trials would start now, where, and by which command."""
+    from epochal.launch.pool.pool import plan_start
+
+    executor, leases = places
+    held: list[DeviceLease] = []
+    while len(held) < num_left and (lease := leases.acquire(job.request)) is not None:
+        held.append(lease)
+    if held:
+        names = ", ".join(dict.fromkeys(lease.device.name for lease in held))
+        print(f"{len(held)} at once on {names}; each trial starts as")
+        print(escape_control(f"  cd {job.job.cwd}"))
+        print(escape_control(f"  {executor.describe(plan_start(job, held[0]))}"))
+    elif num_left:
+        print("no trial can start now: no device is free")
+    for lease in held:
+        leases.release(lease)
+
+
+def _show_next(args: argparse.Namespace, folder: SweepFolder, settings: SweepSettings) -> int:
     """Print which trials a sweep would continue and start; nothing is changed."""
     from epochal.cli.pages.sweep_page import format_values
     from epochal.sweep.trials import read_trials
 
     trials = read_trials(folder, settings).values()
-    for trial in trials:
-        if not trial.is_ended:
-            print(escape_control(f"trial {trial.number} waits: {format_values(trial)}"))
-    _show_proposals(settings, trials)
-    ended = sum(trial.is_ended for trial in trials)
-    print(f"{format_count(ended, 'trial')} ended; nothing was started or changed")
+    waiting = [trial for trial in trials if not trial.is_ended]
+    for trial in waiting:
+        print(escape_control(f"trial {trial.number} waits: {format_values(trial)}"))
+    num_left = len(waiting) + _show_proposals(settings, trials)
+    number = waiting[0].number if waiting else len(trials)
+    job = folder.plan_job(folder.read_base(), number)
+    _show_start(replace(job, preferred=args.device or ""), num_left, _find_places(args))
+    num_ended = len(trials) - len(waiting)
+    print(f"{format_count(num_ended, 'trial')} ended; nothing was started or changed")
     return 0
 
 
@@ -194,7 +248,9 @@ def _find_places(args: argparse.Namespace) -> tuple[Executor, Leases]:
     """What starts trials, and on which devices."""
     if args.devices is None:
         args.devices = args.device  # all trials run there
-    return find_executor(args)
+    executor, leases = find_executor(args)
+    require_devices(leases, read_choices(args))
+    return executor, leases
 
 
 def _work(

@@ -49,7 +49,7 @@ def connect_cluster(
 
 
 def check_nodes(section: Node, *, is_exported: bool = False) -> None:
-    """Refuse a section ``launch`` whose machines or devices cannot be had.
+    """Refuse a section ``launch`` whose machines cannot be had.
 
     Raises:
         ConfigError: Says where it was written.
@@ -64,11 +64,8 @@ def check_nodes(section: Node, *, is_exported: bool = False) -> None:
         raise ConfigError(Problem("launch.nodes", what, node.place, f"write nodes: {largest}"))
     if where != "local" and not is_exported:
         return
-    system = "an exported task" if is_exported else "on: local"
-    for key in ("nodes", "gpus_per_node", "nproc_per_node"):
-        found = section.get(key)
-        count = largest if key == "nodes" else found.value
-        if isinstance(count, int) and count > 1:
-            what = f"{system} trains on one device, got {found.value}"
-            hint = "write on: ray or on: slurm, or use `epochal run --nproc` or `--nnodes`"
-            raise ConfigError(Problem(f"launch.{key}", what, found.place, hint))
+    if largest > 1:
+        system = "an exported task" if is_exported else "on: local"
+        what = f"{system} trains on one machine, got {node.value}"
+        hint = "write on: ray or on: slurm, or use `epochal run --nnodes`"
+        raise ConfigError(Problem("launch.nodes", what, node.place, hint))

@@ -53,18 +53,21 @@ def _to_kubernetes(name: str, words: Sequence[str], options: LaunchOptions) -> d
         # Kubernetes expands $(NAME) in commands, and $$ is one dollar.
         "command": [word.replace("$", "$$") for word in words],
         "workingDir": _WORK_DIR,
-        "env": [{"name": "OMP_NUM_THREADS", "value": str(options.num_cpus)}],
+        "env": [{"name": "OMP_NUM_THREADS", "value": str(options.num_threads)}],
         "resources": {"requests": amounts, "limits": gpus} if gpus else {"requests": amounts},
     }
+    # Containers have 64 MB of shared memory, too little for workers of loaders and for NCCL.
+    container["volumeMounts"] = [{"name": "shared-memory", "mountPath": "/dev/shm"}]
     pod: dict[str, Any] = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": _GRACE_SECONDS,
         "containers": [container],
+        "volumes": [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}],
     }
     if options.volume is not None:
-        container["volumeMounts"] = [{"name": "project", "mountPath": _WORK_DIR}]
+        container["volumeMounts"].append({"name": "project", "mountPath": _WORK_DIR})
         claim = {"claimName": options.volume}
-        pod["volumes"] = [{"name": "project", "persistentVolumeClaim": claim}]
+        pod["volumes"].append({"name": "project", "persistentVolumeClaim": claim})
     codes = {"containerName": "run", "operator": "In", "values": [PREEMPTED]}
     return {
         "apiVersion": "batch/v1",
@@ -91,7 +94,7 @@ def _to_skypilot(name: str, words: Sequence[str], options: LaunchOptions) -> dic
     if options.image is not None:
         resources["image_id"] = f"docker:{options.image}"
     task: dict[str, Any] = {"name": name, "workdir": ".", "num_nodes": 1, "resources": resources}
-    task["envs"] = {"OMP_NUM_THREADS": str(options.num_cpus)}
+    task["envs"] = {"OMP_NUM_THREADS": str(options.num_threads)}
     if options.setup:
         task["setup"] = "\n".join(options.setup)
     return task | {"run": shlex.join(words)}

@@ -40,6 +40,10 @@ class ClusterSlots(Leases):
         return DeviceLease(Device(name=self._name, id=self._name, choice=choice))
 
     @override
+    def has(self, name: str) -> bool:
+        return True
+
+    @override
     def find_misfit(self, request: DeviceRequest) -> str:
         return ""
 

@@ -123,8 +123,10 @@ def _parse_device(name: str, gpus: Sequence[Gpu], per_device: int) -> Device:
         raise ConfigError(Problem("--devices", f"unknown device {name!r}", hint=hint))
     index = int(number[1] or 0)
     if index >= len(gpus):
-        known = f"there are {len(gpus)} GPUs" if gpus else "no GPU was found"
-        hint = "use --devices cpu" if not gpus else f"use 0 to {len(gpus) - 1}"
+        known = f"this machine has {len(gpus)}" if gpus else "no GPU was found"
+        hint = (
+            "use --devices cpu" if not gpus else "use 0" + f" to {len(gpus) - 1}" * (len(gpus) > 1)
+        )
         raise ConfigError(Problem("--devices", f"there is no GPU {name!r}: {known}", hint=hint))
     gpu = gpus[index]
     return Device(
@@ -177,6 +179,10 @@ class Leases(ABC):
     @abstractmethod
     def acquire(self, request: DeviceRequest = ANY_DEVICE) -> DeviceLease | None:
         """A lease of the preferred device or of another one; None if the job cannot start now."""
+
+    @abstractmethod
+    def has(self, name: str) -> bool:
+        """Whether a job may prefer the device with this name."""
 
     @abstractmethod
     def find_misfit(self, request: DeviceRequest) -> str:
@@ -244,6 +250,10 @@ class DeviceLeases(Leases):
                 return lease
         self._release([one for _, one in taken])
         return None
+
+    @override
+    def has(self, name: str) -> bool:
+        return any(_is_named(device, name) for device in self.devices)
 
     @override
     def find_misfit(self, request: DeviceRequest) -> str:
@@ -314,7 +324,8 @@ class DeviceLeases(Leases):
 
 
 def _is_named(device: Device, name: str) -> bool:
-    return bool(name) and name in (device.name, device.name.removeprefix("cuda:"))
+    kind, _, number = device.name.partition(":")  # --device cuda is any of them
+    return bool(name) and name in (device.name, kind, number)
 
 
 def _count_needed(device: Device, request: DeviceRequest) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.sweep.report.axis import Axis, axis_of_numbers, axis_of_parameter
@@ -122,14 +122,10 @@ def _mark(trial: Trial, settings: SweepSettings) -> Mark:
 def _add_shares(marks: Sequence[Mark], settings: SweepSettings) -> list[Mark]:
     """The marks with their rank among all results; ranks spread colours evenly."""
     sign = 1.0 if settings.objectives[0].mode == "max" else -1.0
-    known = sorted(
-        (one for one in marks if one.objectives), key=lambda one: sign * one.objectives[0]
-    )
-    places = {one.number: place / max(len(known) - 1, 1) for place, one in enumerate(known)}
+    known = sorted(sign * one.objectives[0] for one in marks if one.objectives)
+    places = {value: place / max(len(known) - 1, 1) for place, value in enumerate(known)}
     return [
-        Mark(one.number, one.state, one.values, one.objectives, one.curve, places[one.number])
-        if one.number in places
-        else one
+        replace(one, share=places[sign * one.objectives[0]]) if one.objectives else one
         for one in marks
     ]
 

@@ -47,7 +47,7 @@ def save_png(figures: Figures, path: Path) -> None:
 
 def _draw_history(plot: Any, figures: Figures) -> None:  # noqa: ANN401 - axes of matplotlib
     plot.set_title("history", fontsize=10)
-    _label(plot, "trial", figures.objective.label)
+    _label(plot, "trial", figures.objective.label, counts=True)
     for state, more in (("pruned", {"facecolors": "none"}), ("finished", {})):
         shown = [one for one in figures.marks if one.state == state and one.objectives]
         colours = [mix_colour(one.share) for one in shown]
@@ -72,7 +72,7 @@ def _draw_importance(plot: Any, figures: Figures) -> None:  # noqa: ANN401 - axe
 
 def _draw_curves(plot: Any, figures: Figures) -> None:  # noqa: ANN401 - axes of matplotlib
     plot.set_title("curves, pruned ones faint", fontsize=10)
-    _label(plot, "evaluation", figures.objective.label)
+    _label(plot, "evaluation", figures.objective.label, counts=True)
     for one in figures.lines:
         if len(one.curve) > 1:
             steps = range(1, len(one.curve) + 1)
@@ -131,8 +131,10 @@ def _limits(axis: Axis) -> tuple[float, float]:
     return axis.low - margin, axis.high + margin
 
 
-def _label(plot: Any, horizontal: str, vertical: str) -> None:  # noqa: ANN401 - axes of matplotlib
+def _label(plot: Any, horizontal: str, vertical: str, *, counts: bool = False) -> None:  # noqa: ANN401 - axes of matplotlib
     plot.set_xlabel(horizontal, fontsize=9)
     plot.set_ylabel(vertical, fontsize=9)
     plot.grid(alpha=0.25)
     plot.tick_params(labelsize=8)
+    if counts:
+        plot.xaxis.get_major_locator().set_params(integer=True)

@@ -61,6 +61,36 @@ def test_without_a_terminal_each_start_and_end_is_one_line(
     ]
 
 
+def test_a_low_terminal_shows_the_running_jobs_and_those_around_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdout", screen)
+    for name, value in {"TERM": "xterm", "COLUMNS": "120", "LINES": "11"}.items():
+        monkeypatch.setenv(name, value)
+    jobs = waiting_jobs(tmp_path / "jobs", 20)
+    drawn: list[str] = []
+    with PoolPage(jobs) as page:
+
+        def show(pool: Pool) -> None:
+            page.show(pool)
+            if any(entry.waiting.key == 9 for entry in pool.running):
+                drawn.append(screen.getvalue())
+                pool.advance("stopping")
+            screen.truncate(0)
+
+        codes = dict.fromkeys(range(1, 9), 0) | {9: None}
+        leases = make_leases(tmp_path)
+        pool = Pool(JobList(jobs), ScriptedExecutor(codes), leases, show=show, tick_seconds=0.001)
+        pool.run()
+    rows = [line.split()[:3] for line in drawn[0].splitlines() if ".yaml" in line]
+    assert rows == [
+        *(["7", "7.yaml", "finished"], ["8", "8.yaml", "finished"]),
+        *(["9", "9.yaml", "running"], ["10", "10.yaml", "waiting"]),
+        *(["11", "11.yaml", "waiting"], ["12", "12.yaml", "waiting"]),
+    ]
+
+
 def test_a_terminal_shows_a_table_of_all_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

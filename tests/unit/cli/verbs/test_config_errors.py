@@ -22,7 +22,7 @@ def test_second_config_is_refused(shop: Path, epochal: Command) -> None:
     for verb in ("profile", "find-lr", "find-batch"):
         done = epochal(verb, "config.yaml", "base.yaml", *VERBS[verb])
         assert done.code == 78, verb
-        assert f"{verb} takes one config\n  write {verb} config.yaml" in done.err, verb
+        assert f"{verb} takes one config\n  write `epochal {verb} config.yaml`" in done.err, verb
 
 
 def test_error_of_the_users_code_shows_its_place(shop: Path, epochal: Command) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from ruamel.yaml import YAML
 
+from epochal.launch.pool.gpus import Gpu
 from small_project import Command, run_folders, write
 
 if TYPE_CHECKING:
@@ -26,11 +27,24 @@ def test_dry_run_prints_what_would_start_and_leaves_nothing(shop: Path, epochal:
     done = epochal("launch", *words)
     assert done.code == 0, done.err
     title, folder, command, end = done.out.splitlines()
+    assert "--nproc" not in command
     assert (title, folder) == ("1: config.yaml starts on cpu", f"  cd {shop}")
     assert f" {sys.executable} -P -m epochal run-job " in command
     assert "optim.lr" not in command
     assert end == "1 run, 1 at once; nothing was started"
     assert list((shop / "runs" / ".epochal" / "jobs").iterdir()) == []
+
+
+def test_several_processes_of_a_run_share_this_machine(
+    shop: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus = [Gpu(f"GPU-{index}", "card", lambda: (8, 8)) for index in range(2)]
+    monkeypatch.setattr("epochal.launch.pool.devices.find_gpus", lambda: gpus)
+    words = ("config.yaml", "launch.gpus_per_node=2", "--dry-run")
+    done = epochal("launch", *words)
+    assert done.out.startswith("1: config.yaml starts on cuda:0,1\n"), done.err
+    done = epochal("launch", *words, "--device", "cpu")
+    assert done.out.startswith("1: config.yaml starts on cpu\n"), done.err
 
 
 @pytest.mark.long
@@ -48,14 +62,24 @@ def test_mistakes_are_refused_with_their_place(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setitem(sys.modules, "submitit", None)
+    gpu = Gpu("GPU-0", "card", lambda: (8, 8))
+    monkeypatch.setattr("epochal.launch.pool.devices.find_gpus", lambda: [gpu])
     text = (shop / "config.yaml").read_text()
     write(shop / "two.yaml", f"{text}launch: {{nodes: 2}}\n")
+    write(shop / "pair.yaml", f"{text}launch: {{nproc_per_node: 2}}\n")
     write(shop / "ray.yaml", f"{text}launch: {{on: ray}}\n")
     write(shop / "wrong.yaml", f"{text}launch: {{on: rey, nodes: 0, time: 3ep, partitio: gpu}}\n")
     for words, expected in (
-        (("two.yaml",), "launch.nodes: on: local trains on one device, got 2\n  set in two"),
-        (("config.yaml", "launch.gpus_per_node=8"), "launch.gpus_per_node: on: local trains on o"),
-        (("config.yaml", "launch.nproc_per_node=2"), "launch.nproc_per_node: on: local trains on"),
+        (("two.yaml",), "launch.nodes: on: local trains on one machine, got 2\n  set in two"),
+        (
+            ("config.yaml", "launch.gpus_per_node=8"),
+            "launch.gpus_per_node: needs 8 GPUs, and this machine has 1",
+        ),
+        (
+            ("config.yaml", "pair.yaml", "launch.on=local"),
+            "launch.nproc_per_node: another config says None, this one 2",
+        ),
+        (("config.yaml", "--device", "cuda:3"), "there is no GPU 'cuda:3': this machine has 1"),
         (
             ("ray.yaml", "launch.nodes=3:1"),
             "launch.nodes: the largest number comes last, got '3:1'",
@@ -71,6 +95,7 @@ def test_mistakes_are_refused_with_their_place(
         (("config.yaml", "launch.on=slurm"), "'slurm' needs a package that is not installed"),
         (("config.yaml", "ray.yaml"), "another config says 'local', this one 'ray'"),
         (("ray.yaml", "--max-jobs", "0"), "--max-jobs: must be at least 1, got 0"),
+        (("config.yaml", "--no-file"), "--no-file: results of a pool are read from its records"),
         (("config.yaml", "--gpus", "1"), "--gpus: the pool gives each run its device"),
         (("config.yaml", "--nnodes", "2"), "--nnodes: the pool gives each run its device"),
         (("wrong.yaml",), "launch.on: expected 'local' or 'ray' or 'slurm', got 'rey'"),
@@ -94,6 +119,15 @@ def test_an_exported_task_runs_the_same_config_with_the_same_options(
     assert done.code == 0, done.err
     assert YAML(typ="safe").load(done.out)["run"] == (
         "epochal run config.yaml optim.lr=0.3 --variant=hot '--desc=a b' --fast --resume auto"
+    )
+    done = epochal(
+        *("launch", "config.yaml", "launch.gpus_per_node=4", "launch.accelerator=A100"),
+        *("--then-test", "--export", "skypilot"),
+    )
+    assert (
+        YAML(typ="safe")
+        .load(done.out)["run"]
+        .endswith("launch.accelerator=A100 --nproc=4 --then-test --resume auto")
     )
     words = ("launch.image=me/train:1", "--export", "kubernetes", "--output", "job.yaml")
     done = epochal("launch", "config.yaml", *words)

@@ -68,7 +68,8 @@ def test_jobs_are_moved_paused_and_removed(shop: Path, epochal: Command) -> None
         (3, "waiting"),
     ]
     queue.set_paused(True)
-    assert "the queue is paused: epochal queue unpause" in epochal("queue", "list").out
+    for words in (("list",), ("work", "--devices", "cpu")):
+        assert "the queue is paused: epochal queue unpause\n" in epochal("queue", *words).out, words
 
 
 def test_titles_of_jobs_have_their_overrides(shop: Path, epochal: Command) -> None:

@@ -297,6 +297,8 @@ def test_dry_run_says_which_processes_would_start(shop: Path, epochal: Command) 
     done = epochal("run", "config.yaml", "--devices", "cpu", "--gpus", "2")
     assert done.code == 78
     assert "--gpus: the pool gives each run its device" in done.err
+    done = epochal("run", "config.yaml", "--devices", "cpu", "--no-file")
+    assert "--no-file: results of a pool are read from its records" in done.err
     done = epochal("run", "config.yaml", "--devices", "cpu", "--debug-rank", "1")
     assert "--debug-rank: the pool gives each run its device" in done.err
     done = epochal("run", "config.yaml", "--debug", "--nproc", "2")

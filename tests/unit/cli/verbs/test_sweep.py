@@ -94,7 +94,7 @@ def test_trials_run_on_the_device_that_was_asked_for(
     (run,) = map(read_run, run_folders(shop))
     assert (run.run["device"]["device"], run.summary.status) == ("cpu", "finished")
     done = epochal("sweep", "sweep.yaml", "--device", "cuda:1")
-    assert "there is no GPU 'cuda:1': there are 1 GPUs" in done.err
+    assert "there is no GPU 'cuda:1': this machine has 1" in done.err
     assert len(list((shop / "runs" / "sweeps").iterdir())) == 1
 
 
@@ -110,6 +110,8 @@ def test_the_space_is_checked_before_the_first_trial(shop: Path, epochal: Comman
     assert not (shop / "runs").exists()
     done = epochal("sweep", "config.yaml")
     assert "sweep: the config has no search space" in done.err
+    done = epochal("sweep", "missing.yaml")
+    assert (done.code, "missing.yaml: no such file" in done.err) == (66, True), done.err
 
 
 def test_options_that_a_sweep_cannot_follow_are_refused(shop: Path, epochal: Command) -> None:
@@ -120,6 +122,8 @@ def test_options_that_a_sweep_cannot_follow_are_refused(shop: Path, epochal: Com
         ("--gpus", "2"): "the pool gives each run its devices",
         ("--device", "0,1"): "the pool gives each run its devices",
         ("--nproc", "0"): "must be at least 1, got 0",
+        ("--device", "0", "--devices", "cpu"): "--device: '0' is not a device of the pool: cpu",
+        ("--dry-run", "--devices", "7"): "there is no GPU '7'",
     }
     for words, message in rows.items():
         done = epochal("sweep", "sweep.yaml", *words)
@@ -128,13 +132,16 @@ def test_options_that_a_sweep_cannot_follow_are_refused(shop: Path, epochal: Com
 
 def test_a_dry_run_shows_proposals(shop: Path, epochal: Command) -> None:
     write(shop / "sweep.yaml", SWEEP)
-    done = epochal("sweep", "sweep.yaml", "--dry-run")
+    done = epochal("sweep", "sweep.yaml", "--dry-run", "--per-device", "3")
     assert done.out.splitlines()[0].startswith("trial 0: optim.lr=")
-    assert done.out.splitlines()[-1] == "quasi-random: 2 trials by +val/acc"
+    total, places, folder, command = done.out.splitlines()[2:]
+    assert total == "quasi-random: 2 trials by +val/acc"
+    assert (places, folder) == ("2 at once on cpu; each trial starts as", f"  cd {shop}")
+    assert f" run-job {shop}/runs/sweeps/NEW/jobs/000000-0.json --device cpu" in command
     words = ("sweep.method=grid", "sweep.trials=null", "sweep.space={optim.lr: [0.1, 0.2, 0.3]}")
     done = epochal("sweep", "sweep.yaml", "--dry-run", *words)
-    assert done.out.splitlines()[-1] == "grid: all 6 combinations by +val/acc"
-    assert not (shop / "runs").exists()
+    assert "\ngrid: all 6 combinations by +val/acc\n1 at once on cpu;" in done.out
+    assert not (shop / "runs" / "sweeps").exists()
 
 
 @pytest.fixture
@@ -173,12 +180,14 @@ def test_a_dry_run_of_a_sweep_starts_and_changes_nothing(
     half_done: SweepFolder, epochal: Command
 ) -> None:
     files = {path: path.read_bytes() for path in half_done.path.rglob("*") if path.is_file()}
-    done = epochal("sweep", "last", "sweep.trials=5", "--dry-run")
+    done = epochal("sweep", "last", "sweep.trials=5", "--dry-run", "--devices", "cpu")
     shown = [line.partition(":")[0] for line in done.out.splitlines()]
-    assert shown == [
+    assert shown[:5] == [
         *("trial 2 waits", "trial 3", "trial 4", "random"),
-        "2 trials ended; nothing was started or changed",
+        "1 at once on cpu; each trial starts as",
     ]
+    assert "/jobs/000002-0.json" in shown[6]
+    assert shown[7:] == ["2 trials ended; nothing was started or changed"]
     now = {path: path.read_bytes() for path in half_done.path.rglob("*") if path.is_file()}
     assert now == files
 
@@ -193,6 +202,19 @@ def test_changes_are_checked_like_the_config(half_done: SweepFolder, epochal: Co
         done = epochal("sweep", "last", f"sweep.trials={count}")
         assert "set 2 times" not in done.err
     assert half_done.read_facts()["changes"] == ["sweep.trials=9"]
+
+
+def test_what_all_trials_share_cannot_be_changed(half_done: SweepFolder, epochal: Command) -> None:
+    rows = {
+        "optim.lr=0.3": "optim.lr: is frozen: only the search of a sweep can change",
+        "trials=9": "trials: is a key of sweep\n  write sweep.trials=9",
+        "--epochs=3": "--epochs: is frozen with the config of the sweep",
+        "--then-test": "--then-test: is frozen with the config of the sweep",
+    }
+    for word, message in rows.items():
+        done = epochal("sweep", "last", word)
+        assert (done.code, message in done.err) == (78, True), (word, done.err)
+    assert half_done.read_facts()["changes"] == []
 
 
 def test_another_process_takes_changes_over(half_done: SweepFolder, epochal: Command) -> None:

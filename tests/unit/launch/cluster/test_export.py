@@ -46,7 +46,10 @@ def test_kubernetes_gets_a_job_that_resumes_when_preempted() -> None:
             "requests": {"cpu": "4", "memory": "32Gi"},
             "limits": {"nvidia.com/gpu": "1"},
         },
-        "volumeMounts": [{"name": "project", "mountPath": "/workspace"}],
+        "volumeMounts": [
+            {"name": "shared-memory", "mountPath": "/dev/shm"},
+            {"name": "project", "mountPath": "/workspace"},
+        ],
     }
     codes = {"containerName": "run", "operator": "In", "values": [75]}
     assert load(export_task("kubernetes", "My run_1", WORDS, FULL)) == {
@@ -62,7 +65,8 @@ def test_kubernetes_gets_a_job_that_resumes_when_preempted() -> None:
                     "terminationGracePeriodSeconds": 60,
                     "containers": [container],
                     "volumes": [
-                        {"name": "project", "persistentVolumeClaim": {"claimName": "project"}}
+                        {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
+                        {"name": "project", "persistentVolumeClaim": {"claimName": "project"}},
                     ],
                 }
             },
@@ -90,10 +94,23 @@ def test_skypilot_gets_a_task() -> None:
 def test_what_is_not_asked_for_is_left_out() -> None:
     spec = load(export_task("kubernetes", "x", WORDS, LaunchOptions(image="i")))["spec"]
     pod = spec["template"]["spec"]
-    assert "volumes" not in pod
+    assert [one["name"] for one in pod["volumes"]] == ["shared-memory"]
     assert pod["containers"][0]["resources"] == {"requests": {"cpu": "1"}}
     task = load(export_task("skypilot", "x", WORDS, LaunchOptions()))
     assert (task["resources"], "setup" in task) == ({"cpus": "1+"}, False)
+
+
+def test_processes_of_a_task_share_its_cores() -> None:
+    options = LaunchOptions(image="i", accelerator="A100", gpus_per_node=4, cpus_per_node=8)
+    job = load(export_task("kubernetes", "x", WORDS, options))
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["env"] == [{"name": "OMP_NUM_THREADS", "value": "2"}]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "4"}
+    task = load(export_task("skypilot", "x", WORDS, options))
+    assert (task["resources"]["accelerators"], task["envs"]) == (
+        "A100:4",
+        {"OMP_NUM_THREADS": "2"},
+    )
 
 
 def test_missing_values_are_refused() -> None:

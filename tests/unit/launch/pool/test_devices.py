@@ -59,7 +59,7 @@ def test_runs_on_the_cpu_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_unknown_devices_are_refused() -> None:
     rows = {
-        "2": "there is no GPU '2': there are 2 GPUs\n  use 0 to 1",
+        "2": "there is no GPU '2': this machine has 2\n  use 0 to 1",
         "tpu": "unknown device 'tpu'",
         "0,cuda:0": "names '0' twice",
         "": "unknown device ''",

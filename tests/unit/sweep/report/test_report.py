@@ -77,6 +77,17 @@ def test_the_page_needs_no_network_and_is_well_formed() -> None:
         assert ("Objectives" in sections) == (num == 2), name
 
 
+def test_equal_results_have_the_same_colour() -> None:
+    figures = prepare_figures("sweep", read(), made_up(60))
+    shares: dict[float, set[float]] = {}
+    for mark in figures.marks:
+        if mark.objectives:
+            shares.setdefault(mark.objectives[0], set()).add(mark.share)
+    assert len(shares) == 7
+    assert all(len(one) == 1 for one in shares.values())
+    assert shares[min(shares)] == {1.0}
+
+
 def test_every_mark_says_which_trial_it_is() -> None:
     page = render_html(prepare_figures("s", read(), made_up(8)))
     assert page.count("<title>trial 0, finished\nval/loss 0.2\noptim.lr = 1\n") >= 3
