@@ -51,6 +51,7 @@ export interface QueryProblem {
 
 export interface RunTable {
   total: number;
+  hidden_trials: number;
   columns: { name: string; kind: ColumnKind }[];
   rows: RunRow[];
   problem: QueryProblem | null;

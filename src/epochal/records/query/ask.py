@@ -62,6 +62,9 @@ class Question:
     hides_archived: bool = False
     """Whether archived runs are left out, unless ``where`` names them."""
 
+    hides_trials: bool = False
+    """Whether trials of sweeps are left out, unless ``where`` names their sweep or number."""
+
     below: str = ""
     """Only runs below this folder, relative to the root."""
 
@@ -201,6 +204,8 @@ def ask(index: Index, question: Question, *, now: datetime | None = None) -> Ans
 
 
 _NAMES = (*_COLUMNS, AGE)
+_TRIAL_NAMES = ("sweep", "trial")
+_IS_TRIAL = "(runs.sweep != '')"
 
 
 def count_runs(index: Index, question: Question) -> int:
@@ -210,10 +215,20 @@ def count_runs(index: Index, question: Question) -> int:
 
 def count_hidden_runs(index: Index, question: Question) -> int:
     """How many archived runs match a question that leaves them out."""
-    if not question.hides_archived or _asks_for_archived(question):
+    if not question.hides_archived or _names_any(question, (ARCHIVED,)):
         return 0
     names, shown = NameResolver(index.fetch), replace(question, hides_archived=False)
     return _count(index, [Sql("runs.archived"), *_conditions(index, shown, names)])
+
+
+def count_hidden_trials(index: Index, question: Question) -> int:
+    """How many trials of sweeps match a question that leaves them out."""
+    if not question.hides_trials or _names_any(question, _TRIAL_NAMES):
+        return 0
+    if not index.fetch(f"SELECT 1 FROM runs WHERE {_IS_TRIAL} LIMIT 1"):
+        return 0
+    names, shown = NameResolver(index.fetch), replace(question, hides_trials=False)
+    return _count(index, [Sql(_IS_TRIAL), *_conditions(index, shown, names)])
 
 
 def _count(index: Index, conditions: Sequence[Sql]) -> int:
@@ -293,17 +308,20 @@ def _conditions(index: Index, question: Question, names: NameResolver) -> Iterat
         yield Sql("instr(? || runs.path || ' ' || runs.tag, ?)", (shown, word))
     if question.status:
         yield Sql("runs.status = ?", (question.status,))
-    if question.hides_archived and not _asks_for_archived(question):
+    if question.hides_archived and not _names_any(question, (ARCHIVED,)):
         yield Sql("NOT runs.archived")
+    if question.hides_trials and not _names_any(question, _TRIAL_NAMES):
+        yield Sql(f"NOT {_IS_TRIAL}")
     if question.below:
         folder = question.below
         yield Sql("runs.path = ? OR instr(runs.path, ?) = 1", (folder, f"{folder}/"))
 
 
-def _asks_for_archived(question: Question) -> bool:
+def _names_any(question: Question, names: Sequence[str]) -> bool:
+    """Whether its condition contains one of some names."""
     if not question.where.strip():
         return False
-    return any(name.text == ARCHIVED for name in _names_of(parse_query(question.text("where"))))
+    return any(name.text in names for name in _names_of(parse_query(question.text("where"))))
 
 
 def _orders(question: Question, names: NameResolver) -> Iterator[Sql]:
