@@ -247,7 +247,9 @@ export interface Mail {
   text: string;
   time: string;
   is_read: boolean;
+  /** The id of the run, or empty if the mail is about a sweep. */
   run: string;
+  sweep: string;
 }
 
 export interface MailList {

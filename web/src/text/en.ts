@@ -317,6 +317,7 @@ export const en = {
   "mail.mark_unread": "Mark as unread",
   "mail.archive": "Archive",
   "mail.open_run": "Open the run",
+  "mail.open_sweep": "Open the sweep",
 
   "keys.title": "Keyboard shortcuts",
   "keys.search": "filter or search",

@@ -319,6 +319,7 @@ export const zh: Record<keyof typeof en, string> = {
   "mail.mark_unread": "标为未读",
   "mail.archive": "归档",
   "mail.open_run": "打开运行",
+  "mail.open_sweep": "打开扫描",
 
   "keys.title": "键盘快捷键",
   "keys.search": "筛选或搜索",
