@@ -243,7 +243,7 @@ export const en = {
   "log.line": "line {n}",
 
   "media.empty": "No media",
-  "media.empty.text": "A task or hook logs pictures and texts with run.log_image and run.log_text.",
+  "media.empty.text": "A task or hook saves pictures, texts and other files with run.save_media(name, data).",
   "media.step": "Step",
   "media.download": "Download",
 

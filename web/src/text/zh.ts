@@ -245,7 +245,7 @@ export const zh: Record<keyof typeof en, string> = {
   "log.line": "第 {n} 行",
 
   "media.empty": "没有媒体",
-  "media.empty.text": "任务或钩子可用 run.log_image 和 run.log_text 记录图片和文本。",
+  "media.empty.text": "任务或钩子可用 run.save_media(name, data) 保存图片、文本和其他文件。",
   "media.step": "步数",
   "media.download": "下载",
 
