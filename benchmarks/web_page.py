@@ -269,7 +269,8 @@ def main() -> None:
     folder = args.keep or Path(tempfile.mkdtemp(prefix="epochal-web-"))
     try:
         with opened_browser() as browser:
-            print(f"Chromium {browser.version}; {name_versions()}\n")
+            peers = "" if args.parts == ["goals"] else f"; {name_versions()}"
+            print(f"Chromium {browser.version}{peers}\n")
             if "goals" in args.parts:
                 measure_goals(browser, folder / "goals", args.runs, args.points)
             if "tensorboard" in args.parts:

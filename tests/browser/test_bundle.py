@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import re
+from pathlib import Path
 
 import pytest
 
+from epochal.engine.interfaces.run import Run
 from epochal.web.site.static_files import STATIC_DIR
 
 INDEX = STATIC_DIR / "index.html"
@@ -43,3 +45,11 @@ def test_the_page_has_no_inline_script_no_foreign_address_and_no_evaluation() ->
 def test_files_have_hashed_names() -> None:
     for path in (STATIC_DIR / "assets").iterdir():
         assert re.fullmatch(r"[\w.]+-[\w-]{8}\.(js|css)", path.name), path
+
+
+def test_methods_that_texts_of_the_page_name_exist() -> None:
+    texts = Path(__file__).resolve().parents[2] / "web" / "src" / "text"
+    for path in (texts / "en.ts", texts / "zh.ts"):
+        named = re.findall(r"\brun\.(\w+)\(", path.read_text("utf-8"))
+        assert named, path
+        assert not [name for name in named if not hasattr(Run, name)], path

@@ -56,5 +56,5 @@ def answer(route: Route, asked: list[int]) -> None:
     plain = {"tag": "", "status": "running", "started": "2026-11-14T10:00:00+00:00", "cells": [0.5]}
     rows = [{"id": f"run {i}", **plain} for i in range(first, min(first + limit, TOTAL))]
     columns = [{"name": "val/acc", "kind": "metric"}]
-    body = {"total": TOTAL, "columns": columns, "rows": rows, "problem": None}
+    body = {"total": TOTAL, "columns": columns, "rows": rows, "problem": None, "hidden_trials": 0}
     route.fulfill(body=json.dumps(body), content_type="application/json")

@@ -154,6 +154,8 @@ def test_runs_are_labelled_grouped_by_label_and_archived(
     served: ServedRuns, tmp_path: Path, open_page: Callable[..., Page]
 ) -> None:
     shutil.copytree(served.root, tmp_path / "runs")
+    trial = make_run(tmp_path / "runs/shop/t/20261116-100000-abcd", trial={"sweep": "s"})
+    (trial.path / "README.md").write_text("# first trial\n")
     with serving(tmp_path / "runs") as own:
         page = open_page(own)
         for name in ("wide", "baseline"):
@@ -182,6 +184,9 @@ def test_runs_are_labelled_grouped_by_label_and_archived(
         page.locator(".badge", has_text="paper").wait_for()
         page.goto(f"{own.address}/#/runs")
         wait_for(page, "5 runs")
+        page.get_by_label("include trials of sweeps (1)").check()
+        page.get_by_role("link", name="first trial").wait_for()
+        wait_for(page, "6 runs")
 
 
 def test_keys_lead_from_the_list_to_a_comparison(

@@ -118,6 +118,12 @@ export function isProbe(name: string): boolean {
   return name.includes("/probe/");
 }
 
+/** The name of a metric as what may be cut off and what may not: its last part, if there are several before it. */
+export function splitName(name: string): [string, string] {
+  const place = name.lastIndexOf("/");
+  return place > name.indexOf("/") ? [name.slice(0, place), name.slice(place)] : [name, ""];
+}
+
 /** The prefix of a metric, such as train of train/loss, or train/probe; empty without one. */
 export function prefixOf(name: string): string {
   const place = isProbe(name) ? name.indexOf("/probe/") + "/probe".length : name.indexOf("/");

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import type { Series } from "../src/api/types";
-import { append, bandOf, boundsOf, fillBand, gapsOf, interpolate, nearest, pixelsOf, smooth, spread, t95, unionOf } from "../src/chart/curve";
+import { append, bandOf, boundsOf, fillBand, gapsOf, interpolate, isWithin, nearest, pixelsOf, smooth, spread, t95, unionOf } from "../src/chart/curve";
 import { escapeXml, ticksOf, toCsvFile, toSvgFile } from "../src/chart/export";
 import { repairLanguage } from "../src/chart/language";
 import { groupByPrefix } from "../src/chart/groups";
@@ -38,6 +38,13 @@ test("curves on one axis keep their points, and gaps stay apart from missing poi
 test("values between points are interpolated, outside there are none", () => {
   const [x, y] = [[0, 10, 20], [0, 100, null]];
   expect([-1, 0, 5, 10, 15, 20, 21].map((at) => interpolate(x, y, at))).toEqual([null, 0, 50, 100, null, null, null]);
+});
+
+test("a curve has no value far before its first or behind its last point", () => {
+  const steps = [100, 150, 200];
+  expect([90, 99, 100, 170, 201, 210].map((at) => isWithin(steps, at))).toEqual([false, true, true, true, true, false]);
+  expect(isWithin([], 0)).toBe(false);
+  expect(isWithin([5], 5)).toBe(true);
 });
 
 test("the nearest point skips missing ones", () => {

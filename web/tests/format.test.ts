@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { formatBytes, formatCell, formatDuration, formatNumber, formatTick, formatUnit, prefixOf, timeAgo, toCsv, unitOf } from "../src/format";
+import { formatBytes, formatCell, formatDuration, formatNumber, formatTick, formatUnit, prefixOf, splitName, timeAgo, toCsv, unitOf } from "../src/format";
 
 test("numbers are short and exact enough", () => {
   const rows: [number, string][] = [
@@ -60,4 +60,11 @@ test("the prefix of a metric ends at its first slash", () => {
 test("CSV quotes what needs it and makes formulas inert", () => {
   const text = toCsv(["run", "x"], [["a,b", 1], ['say "hi"', null], ["=1+1", true], ["-2", -2], ["@x", undefined]]);
   expect(text).toBe('run,x\r\n"a,b",1\r\n"say ""hi""",\r\n\'=1+1,true\r\n\'-2,-2\r\n\'@x,\r\n');
+});
+
+test("the last part of a long name is kept apart, since names often differ only there", () => {
+  const rows: [string, [string, string]][] = [
+    ["lr", ["lr", ""]], ["train/loss", ["train/loss", ""]], ["train/epoch/loss", ["train/epoch", "/loss"]], ["train/probe/gradients/first.weight/max", ["train/probe/gradients/first.weight", "/max"]],
+  ];
+  for (const [name, parts] of rows) expect(splitName(name), name).toEqual(parts);
 });

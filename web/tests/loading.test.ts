@@ -26,7 +26,7 @@ function catchRequests(): Answer[] {
 const settle = () => new Promise((resolve) => setTimeout(resolve, 0));
 
 function table(ids: string[], total = ids.length): RunTable {
-  return { total, columns: [], rows: ids.map((id) => ({ id }) as RunTable["rows"][number]), problem: null };
+  return { total, hidden_trials: 0, columns: [], rows: ids.map((id) => ({ id }) as RunTable["rows"][number]), problem: null };
 }
 
 test("an answer that is overtaken by a later question is dropped", async () => {
@@ -50,7 +50,7 @@ test("a failure keeps the old value and says what happened", async () => {
 test("the table shows only the answer to its last query, and keeps its rows while a query is wrong", async () => {
   const asked = catchRequests();
   const list = new RunList();
-  const query = { where: "a", sort: "", columns: "", group: "", archived: "" };
+  const query = { where: "a", sort: "", columns: "", group: "", archived: "", trials: "" };
   list.ask(query);
   list.ask({ ...query, where: "b" });
   asked[1]?.answer(table(["b"]));
@@ -71,7 +71,7 @@ test("the table shows only the answer to its last query, and keeps its rows whil
 test("a refresh loads the visible blocks again and no others", async () => {
   const asked = catchRequests();
   const list = new RunList();
-  list.ask({ where: "", sort: "", columns: "", group: "", archived: "" });
+  list.ask({ where: "", sort: "", columns: "", group: "", archived: "", trials: "" });
   asked[0]?.answer(table(Array.from({ length: 100 }, (_, i) => `r${i}`), 1000));
   await settle();
   list.show(480, 530);

@@ -37,8 +37,8 @@ test("the first columns are results, differing settings and the cost", () => {
   const metrics = ["train/epoch/acc", "train/loss", "val/acc"].map((name) => column(name, "metric"));
   expect(defaultColumns(metrics)).toEqual(["val/acc", "train/loss", "train/epoch/acc"]);
   expect(defaultColumns([])).toEqual([]);
-  const settings = ["hooks", "hooks.0.patience", "launch.roots", "extra.note", "task.noise", "model.width"].map((name) => column(name, "config"));
-  expect(defaultColumns(settings)).toEqual(["model.width", "task.noise", "extra.note"]);
+  const settings = ["hooks", "hooks.0.patience", "optim.betas.0", "optim.betas", "launch.roots", "extra.note", "task.noise", "model.width"].map((name) => column(name, "config"));
+  expect(defaultColumns(settings)).toEqual(["model.width", "optim.betas", "task.noise", "extra.note"]);
 });
 
 test("the word at the caret is completed by columns that contain it", () => {
@@ -101,6 +101,7 @@ test("axes of trials are linear, logarithmic over a wide range, or lists of word
   expect(axisOf("same", [3, 3]).place(3)).toBe(0.5);
   const words = axisOf("type", ["sgd", "adam", "lion"]);
   expect(words.ticks.map((one) => one.text)).toEqual(["adam", "lion", "sgd"]);
+  expect(axisOf("model", ["shop.models.transformers.Decoder", "a.B"]).ticks.map((one) => one.text)).toEqual(["a.B", "shop.models…mers.Decoder"]);
   expect([words.place("adam"), words.place("sgd"), words.place(undefined)]).toEqual([0, 1, null]);
 });
 

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import type { ResultTable } from "../src/api/types";
-import { firstAxes, parallelNames } from "../src/compare/explore";
+import { firstAxes, parallelNames, sharesOf } from "../src/compare/explore";
 import { sweepStatus, trialRuns } from "../src/sweeps/trial_runs";
 import { addColumn, addRow, isSame, pasteCells, removeColumn, removeRow, renameColumn, setCell, toBody } from "../src/tables/draft";
 
@@ -37,6 +37,8 @@ test("plots of many runs begin with the result and the parameter that mattered m
   const run = (id: string, ...values: (number | null)[]) => ({ id, tag: "", values });
   const rare = { ...found, runs: [run("a", 0.1, 8, 0.7), run("b", 0.2, null, 0.8), run("c", 0.2, null, 0.9)] };
   expect(firstAxes(rare, "", "").x).toBe("lr"); // only one run has a width
+  expect(sharesOf({ ...found, importance: { lr: 0.2, width: 0.001 } })).toEqual({ lr: 0.2 });
+  expect(sharesOf({ ...found, importance: { lr: 0 } })).toEqual({ lr: 0 });
   expect(parallelNames(found, "val/acc")).toEqual(["width", "lr", "val/acc"]);
 });
 

@@ -114,6 +114,7 @@ _LIST = (
     ApiField(name="limit", kind="integer", default=200, least=1, most=MAX_ROWS),
     ApiField(name="group", default="", choices=(*GROUPS, "")),
     ApiField(name="archived", kind="boolean", default=False),
+    ApiField(name="trials", kind="boolean", default=True),
 )
 
 

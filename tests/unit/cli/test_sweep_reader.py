@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from browsing import Browser
-from comparing import make_run
+from comparing import default, make_run
 from epochal.cli.sweep_reader import FolderSweepReader
 from epochal.records.layout.stop_request import read_stop_request
 from epochal.web.app import WebApp
@@ -109,6 +109,13 @@ def test_scatter_shows_settings_and_what_mattered(tmp_path: Path) -> None:
     assert len(found["runs"]) == 8
     assert found["runs"][2]["values"][0] == pytest.approx(0.1)
     assert next(iter(found["importance"])) == "optim.lr"
+    for number, optim in enumerate(({"lr": 0.1, "eps": default(1e-8)}, {"momentum": 0.9})):
+        optim |= {"type": ("AdamW", "SGD")[number]}
+        values = {f"optim.{key}": value for key, value in optim.items()} | {"task.y": number}
+        make_run(runs / "p" / "t" / f"20261114-11000{number}-bbbb", values)
+    pair = ["20261114-110000-bbbb", "20261114-110001-bbbb"]
+    # lr and momentum follow from the class, and eps is a default.
+    assert browser.get("/api/compare/scatter", run=pair)["columns"][:-1] == ["optim.type", "task.y"]
     some = browser.get("/api/compare/scatter", run=["20261114-100000-aaaa", "20261114-100007-aaaa"])
     assert [one["id"][14] for one in some["runs"]] == ["0", "7"]
     for query in ({}, {"where": "a", "run": "x"}):

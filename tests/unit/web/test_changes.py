@@ -110,10 +110,15 @@ def test_mail_is_listed_and_marked(browser: Browser, runs: Path) -> None:
     found = browser.get("/api/mail")
     assert [one["subject"] for one in found["mails"]] == ["mail 2", "mail 1", "mail 0"]
     assert (found["unread"], found["mails"][0]["run"]) == (3, RUNS[0])
+    assert found["mails"][0]["sweep"] == ""
     done = browser.send("POST", "/api/mail/read", body={"ids": ["abc0", "unknown"]})
     assert done.json == {"changed": 1, "unread": 2}
     browser.send("POST", "/api/mail/read", body={"ids": ["abc1"], "archived": True})
     assert [one["id"] for one in browser.get("/api/mail")["mails"]] == ["abc2", "abc0"]
+    about = {"subject": "done", "text": "", "time": "2026-11-14T11:00:00+00:00"}
+    box.post(Mail(id="abc3", kind="sweep_done", run="sweeps/grid-20261114-ab", **about))
+    newest = browser.get("/api/mail")["mails"][0]
+    assert (newest["run"], newest["sweep"]) == ("", "grid-20261114-ab")
 
 
 def test_runs_are_compared(browser: Browser, runs: Path) -> None:

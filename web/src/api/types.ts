@@ -51,6 +51,7 @@ export interface QueryProblem {
 
 export interface RunTable {
   total: number;
+  hidden_trials: number;
   columns: { name: string; kind: ColumnKind }[];
   rows: RunRow[];
   problem: QueryProblem | null;
@@ -246,7 +247,9 @@ export interface Mail {
   text: string;
   time: string;
   is_read: boolean;
+  /** The id of the run, or empty if the mail is about a sweep. */
   run: string;
+  sweep: string;
 }
 
 export interface MailList {

@@ -158,6 +158,13 @@ export function nearest(x: number[], y: Values, at: number): number {
   return at - (x[left] ?? 0) < (x[right] ?? 0) - at ? left : right;
 }
 
+/** Whether a curve has points around an x value, or ends just beside it. */
+export function isWithin(x: number[], at: number): boolean {
+  const [first, last] = [x[0] ?? Infinity, x.at(-1) ?? -Infinity];
+  const slack = 0.02 * (last - first);
+  return at >= first - slack && at <= last + slack;
+}
+
 /** The places where a value is not finite, for marks. */
 export function gapsOf(curve: Pick<Curve, "x" | "mean">): number[] {
   return curve.x.filter((_, i) => curve.mean[i] === null);

@@ -21,6 +21,7 @@ export interface ParallelLine {
 }
 
 const LOG_RATIO = 50;
+const MAX_TICK = 24;
 
 export function axisOf(name: string, values: (Cell | undefined)[]): ParallelAxis {
   const known = values.filter((one) => one !== null && one !== undefined);
@@ -30,9 +31,15 @@ export function axisOf(name: string, values: (Cell | undefined)[]): ParallelAxis
   const at = (text: string) => (texts.length < 2 ? 0.5 : texts.indexOf(text) / (texts.length - 1));
   return {
     name,
-    ticks: texts.map((text) => ({ at: at(text), text })),
+    ticks: texts.map((text) => ({ at: at(text), text: shorten(text) })),
     place: (value) => (value === null || value === undefined ? null : at(formatCell(value))),
   };
+}
+
+/** Beginning and end of a text that is too long for a tick, such as the name of a class. */
+function shorten(text: string): string {
+  const half = MAX_TICK / 2;
+  return text.length > MAX_TICK ? `${text.slice(0, half - 1)}…${text.slice(-half)}` : text;
 }
 
 function numberAxis(name: string, numbers: number[]): ParallelAxis {

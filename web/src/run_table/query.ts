@@ -9,6 +9,7 @@ const MAX_CONFIG = 4;
 const MAX_METRICS = 3;
 const SPLITS = ["val/", "test/", "train/"];
 const SECTIONS = ["model.type", "optim.lr", "model.", "optim.", "schedule.", "data.", "task.", "loss.", "train."];
+const IN_LIST = /\.\d+(\.|$)/; // optim.betas.0: its list is a column, too
 const ASIDE = ["seed", "tag", "hooks", "record", "launch", "notify", "log"]; // shown elsewhere, or not about the result
 
 /** A name as the query language takes it, in quotes where needed. */
@@ -50,7 +51,7 @@ export function defaultColumns(columns: Column[]): string[] {
   const has = (name: string) => columns.some((one) => one.name === name);
   const section = (one: Column) => one.name.split(".")[0] ?? "";
   const config = columns
-    .filter((one) => one.kind === "config" && one.differs && !ASIDE.includes(section(one)))
+    .filter((one) => one.kind === "config" && one.differs && !ASIDE.includes(section(one)) && !IN_LIST.test(one.name))
     .sort((a, b) => rank(a.name, SECTIONS) - rank(b.name, SECTIONS));
   const metrics = columns.filter((one) => one.kind === "metric" && !isProbe(one.name)).sort((a, b) => rank(a.name, SPLITS) - rank(b.name, SPLITS) || depth(a.name) - depth(b.name));
   return [

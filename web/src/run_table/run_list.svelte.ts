@@ -9,6 +9,7 @@ export interface ListQuery {
   columns: string;
   group: string;
   archived: string;
+  trials: string;
 }
 
 export const BLOCK = 100;
@@ -33,6 +34,7 @@ export function columnsBetween(widths: number[], left: number, start: number, en
 
 export class RunList {
   total = $state(0);
+  hiddenTrials = $state(0);
   columns = $state.raw<RunTable["columns"]>([]);
   blocks = $state.raw<ReadonlyMap<number, RunRow[]>>(new Map());
   problem = $state.raw<QueryProblem | null>(null);
@@ -88,6 +90,7 @@ export class RunList {
       this.problem = first.problem;
       if (!first.problem) {
         this.total = first.total;
+        this.hiddenTrials = first.hidden_trials;
         this.columns = first.columns;
         this.blocks = new Map(tables.map((table, i) => [wanted[i] ?? 0, table.rows]));
         this.#asked = new Set(wanted);

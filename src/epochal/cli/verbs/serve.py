@@ -129,10 +129,14 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
         if has_one and has_other:
             what = f"{one} and {other} contradict each other"
             raise ConfigError(Problem("serve", what, hint="leave out one of them"))
+    if args.no_work and not args.allow_launch:
+        what = "--no-work has no effect without --allow-launch"
+        raise ConfigError(Problem("serve", what, hint="add --allow-launch, or leave it out"))
 
 
 def _print_start(args: argparse.Namespace, link: str) -> None:
-    print(escape_control(f"folder {args.runs_dir}"))
+    missing = "" if args.runs_dir.is_dir() else " (does not exist yet)"
+    print(escape_control(f"folder {args.runs_dir}{missing}"))
     if args.unix_socket is not None:
         port = link.rpartition(":")[2].partition("/")[0]
         path = shlex.quote(str(args.unix_socket.absolute()))

@@ -70,6 +70,9 @@ class RunQuery:
     hides_archived: bool = False
     """Whether archived runs are left out, unless ``where`` names them."""
 
+    hides_trials: bool = False
+    """Whether trials of sweeps are left out, unless ``where`` names their sweep or number."""
+
     below: str = ""
     """Only runs below this folder, relative to the root."""
 
@@ -209,6 +212,8 @@ def query_runs(index: Index, run_query: RunQuery, *, now: datetime | None = None
 
 
 _NAMES = (*_COLUMNS, AGE)
+_TRIAL_NAMES = ("sweep", "trial")
+_IS_TRIAL = "(runs.sweep != '')"
 
 
 def count_runs(index: Index, run_query: RunQuery) -> int:
@@ -218,10 +223,20 @@ def count_runs(index: Index, run_query: RunQuery) -> int:
 
 def count_hidden_runs(index: Index, run_query: RunQuery) -> int:
     """How many archived runs match a run_query that leaves them out."""
-    if not run_query.hides_archived or _asks_for_archived(run_query):
+    if not run_query.hides_archived or _names_any(run_query, (ARCHIVED,)):
         return 0
     names, shown = NameResolver(index.fetch), replace(run_query, hides_archived=False)
     return _count(index, [Sql("runs.archived"), *_conditions(index, shown, names)])
+
+
+def count_hidden_trials(index: Index, run_query: RunQuery) -> int:
+    """How many trials of sweeps match a run_query that leaves them out."""
+    if not run_query.hides_trials or _names_any(run_query, _TRIAL_NAMES):
+        return 0
+    if not index.fetch(f"SELECT 1 FROM runs WHERE {_IS_TRIAL} LIMIT 1"):
+        return 0
+    names, shown = NameResolver(index.fetch), replace(run_query, hides_trials=False)
+    return _count(index, [Sql(_IS_TRIAL), *_conditions(index, shown, names)])
 
 
 def _count(index: Index, conditions: Sequence[Sql]) -> int:
@@ -301,17 +316,20 @@ def _conditions(index: Index, run_query: RunQuery, names: NameResolver) -> Itera
         yield Sql("instr(? || runs.path || ' ' || runs.tag, ?)", (shown, word))
     if run_query.status:
         yield Sql("runs.status = ?", (run_query.status,))
-    if run_query.hides_archived and not _asks_for_archived(run_query):
+    if run_query.hides_archived and not _names_any(run_query, (ARCHIVED,)):
         yield Sql("NOT runs.archived")
+    if run_query.hides_trials and not _names_any(run_query, _TRIAL_NAMES):
+        yield Sql(f"NOT {_IS_TRIAL}")
     if run_query.below:
         folder = run_query.below
         yield Sql("runs.path = ? OR instr(runs.path, ?) = 1", (folder, f"{folder}/"))
 
 
-def _asks_for_archived(run_query: RunQuery) -> bool:
+def _names_any(run_query: RunQuery, names: Sequence[str]) -> bool:
+    """Whether its condition contains one of some names."""
     if not run_query.where.strip():
         return False
-    return any(name.text == ARCHIVED for name in _names_of(parse_query(run_query.text("where"))))
+    return any(name.text in names for name in _names_of(parse_query(run_query.text("where"))))
 
 
 def _orders(run_query: RunQuery, names: NameResolver) -> Iterator[Sql]:

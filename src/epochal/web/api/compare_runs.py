@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from epochal.records.compare.comparison import diff
 from epochal.records.metrics.points import is_probe
-from epochal.records.query.query_runs import RunQuery, columns_of, query_runs
+from epochal.records.query.query_runs import QueryResult, RunQuery, columns_of, query_runs
 from epochal.records.query.resolve_names import ConfigKey
-from epochal.web.api.list_runs import iter_columns
 from epochal.web.api.series import read_series
 from epochal.web.site.api_error import ApiError
 from epochal.web.site.numbers import to_json_value
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from epochal.records.compare.comparison import Comparison
     from epochal.records.compare.difference import Difference, RunValue, SectionComparison
     from epochal.records.index import Index
-    from epochal.records.query.query_runs import QueryResult
+    from epochal.records.query.resolve_names import Target
     from epochal.web.site.routes import ApiCall
     from epochal.web.site.site import Site
 
@@ -35,6 +34,8 @@ _MAX_FOUND = 1000
 _MAX_KEYS = 100
 _ASIDE = ("record.", "launch.", "notify.", "log.")
 """Settings that never decide about a result."""
+
+_TYPE = ".type"
 
 _FIRST_CHARTS = ("val", "test", "train")
 _PARTS = re.compile(r"(\D*)(\d{0,15})")
@@ -157,14 +158,15 @@ def _scatter(
 ) -> dict[str, Any]:
     run_query = RunQuery(
         where=query["where"],
-        columns=query["columns"] or ", ".join(_differing_keys(index)) or "seed",
+        columns=query["columns"] or "seed",
         below=site.index.below,
         limit=_MAX_FOUND if query["where"].strip() else None,
     )
-    answer = query_runs(index, run_query)
-    places = [n for n, row in enumerate(answer.rows) if not ids or row["run"] in ids]
-    targets = columns_of(index, run_query.text("columns"), answer)
-    metric = query["metric"] or _find_metric(answer, places)
+    found = query_runs(index, run_query)
+    answer = QueryResult(index, [row for row in found.rows if not ids or row["run"] in ids])
+    targets: list[Target] = [] if query["columns"] else [*_deciding_keys(answer)]
+    targets = targets or columns_of(index, run_query.text("columns"), answer)
+    metric = query["metric"] or _find_metric(answer)
     if metric and metric not in {one.shown for one in targets}:
         targets += columns_of(index, replace(run_query, columns=metric).text("columns"), answer)
     columns = {
@@ -173,43 +175,57 @@ def _scatter(
     differing = {
         name: values
         for name, values in columns.items()
-        if name == metric or query["columns"] or len({str(values[n]) for n in places}) > 1
+        if name == metric or query["columns"] or len({*map(str, values)}) > 1
     }
     keys = [one.shown for one in targets if isinstance(one, ConfigKey) and one.shown in differing]
     judged = [
         ({key: columns[key][n] for key in keys}, float(columns[metric][n]))
-        for n in places
+        for n in range(len(answer.rows))
         if metric in columns and isinstance(columns[metric][n], int | float)
     ]
-    found = {} if site.sweeps is None else site.sweeps.measure_importance(keys, judged)
+    shares = {} if site.sweeps is None else site.sweeps.measure_importance(keys, judged)
     return {
         "columns": list(differing),
         "metric": metric or None,
         "runs": [
             {
-                "id": answer.rows[n]["run"],
-                "tag": answer.rows[n]["tag"],
-                "status": answer.rows[n]["status"],
+                "id": row["run"],
+                "tag": row["tag"],
+                "status": row["status"],
                 "values": [to_json_value(values[n]) for values in differing.values()],
             }
-            for n in places
+            for n, row in enumerate(answer.rows)
         ],
-        "importance": dict(found),
+        "importance": dict(shares),
     }
 
 
-def _differing_keys(index: Index) -> list[str]:
-    """The settings that not all runs have in common."""
-    found = (
+def _deciding_keys(answer: QueryResult) -> list[ConfigKey]:
+    """The settings in which the runs differ, without those that only follow another class."""
+    keys = [one for one in answer.changed() if not one.key.startswith(_ASIDE)]
+    types = {one.key for one in keys if one.key.endswith(_TYPE)}
+    return [
         one
-        for one in iter_columns(index)
-        if one["kind"] == "config" and one["differs"] and not one["name"].startswith(_ASIDE)
-    )
-    return [f'"{one["name"]}"' if "," in one["name"] else one["name"] for one in found][:_MAX_KEYS]
+        for one, values in zip(keys, answer.columns(keys), strict=True)
+        if not (_has_one_value(values) and any(f"{part}{_TYPE}" in types for part in _owners(one)))
+    ][:_MAX_KEYS]
 
 
-def _find_metric(answer: QueryResult, places: Sequence[int]) -> str:
+def _has_one_value(values: Sequence[object]) -> bool:
+    """Whether the runs that have a value have the same one, and others have none."""
+    return None in values and len({str(value) for value in values if value is not None}) == 1
+
+
+def _owners(target: ConfigKey) -> list[str]:
+    """The sections that a key is in: ``model`` and ``model.head`` of ``model.head.width``."""
+    if target.key.endswith(_TYPE):
+        return []
+    parts = target.key.split(".")
+    return [".".join(parts[:n]) for n in range(1, len(parts))]
+
+
+def _find_metric(answer: QueryResult) -> str:
     """The metric that most of the runs monitor."""
-    names = [str(answer.rows[n]["monitor"] or "") for n in places]
+    names = [str(row["monitor"] or "") for row in answer.rows]
     counts = Counter(name.lstrip("+-") for name in names if name)
     return counts.most_common(1)[0][0] if counts else ""

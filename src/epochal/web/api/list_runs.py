@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from epochal.records.folder.labels import split_labels
-from epochal.records.query.query_runs import RunQuery, columns_of, count_runs, orders_of, query_runs
+from epochal.records.query.query_runs import (
+    RunQuery,
+    columns_of,
+    count_hidden_trials,
+    count_runs,
+    orders_of,
+    query_runs,
+)
 from epochal.records.query.resolve_names import FACTS, ConfigKey, Fact, Measure
 from epochal.records.query.syntax import QueryError
 from epochal.records.query.tabulate import REPLICATE, group, join_values, sort_groups
@@ -45,7 +53,11 @@ WITH RECURSIVE found(key) AS (
 SELECT key, low, high,
   CASE WHEN low IS high THEN (SELECT count(*) FROM params WHERE key = one.key) END AS num,
   (SELECT number FROM params WHERE key = one.key AND text IS NOT NULL LIMIT 1) AS number
-FROM one"""
+FROM one"""  # counting is slow, and only done if needed
+_CHOSEN = (
+    "SELECT DISTINCT key FROM params WHERE key IN (SELECT value FROM json_each(?)) "
+    "AND NOT is_default"  # a default that only some runs have is no difference that was chosen
+)
 _METRICS = "SELECT name, min(last), max(last) FROM metrics GROUP BY name"
 
 
@@ -57,14 +69,17 @@ def get_columns(site: Site, call: ApiCall) -> dict[str, Any]:
 def iter_columns(index: Index) -> Iterator[dict[str, Any]]:
     """The facts, settings and metrics of all runs, with their types."""
     (total,) = index.fetch("SELECT count(*) FROM runs")[0]
+    keys = index.fetch(_KEYS)
+    some = [key for key, low, high, num, _ in keys if low == high and num < total]
+    chosen = {key for (key,) in index.fetch(_CHOSEN, (json.dumps(some),))}
     for name in FACTS:
         if name not in _HIDDEN:
             kind = _TYPES[Fact(name, name).kind]
             yield {"name": name, "kind": "fact", "type": kind, "differs": True}
-    for key, low, high, num, number in index.fetch(_KEYS):
+    for key, low, high, _num, number in keys:
         if key in FACTS:
             continue
-        differs = low != high or num < total  # counting is slow, and only done if needed
+        differs = low != high or key in chosen
         kind = "text" if number is None else "bool" if low in ("true", "false") else "number"
         yield {"name": key, "kind": "config", "type": kind, "differs": differs}
     for name, low, high in index.fetch(_METRICS):
@@ -80,6 +95,7 @@ def list_runs(site: Site, call: ApiCall) -> dict[str, Any]:
         search=query["search"],
         columns=query["columns"] or DEFAULT_COLUMNS,
         hides_archived=not query["archived"],
+        hides_trials=not query["trials"],
         below=site.index.below,
     )
     try:
@@ -88,7 +104,7 @@ def list_runs(site: Site, call: ApiCall) -> dict[str, Any]:
         (first,) = error.problems
         place = {"start": error.start, "end": error.end}
         problem = {"where": first.key, "what": error.what, "hint": first.hint, **place}
-        return {"total": 0, "columns": [], "rows": [], "problem": problem}
+        return {"total": 0, "columns": [], "rows": [], "hidden_trials": 0, "problem": problem}
 
 
 def _list(index: Index, *, run_query: RunQuery, query: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,7 +120,7 @@ def _list(index: Index, *, run_query: RunQuery, query: Mapping[str, Any]) -> dic
         _row(answer, place) | {"cells": [to_json_value(column[place]) for column in cells]}
         for place in places
     ]
-    return _table(total, targets, rows)
+    return _table(total, targets, rows, count_hidden_trials(index, run_query))
 
 
 def _targets(index: Index, run_query: RunQuery, answer: QueryResult) -> list[Target]:
@@ -114,9 +130,12 @@ def _targets(index: Index, run_query: RunQuery, answer: QueryResult) -> list[Tar
     return targets
 
 
-def _table(total: int, targets: Sequence[Target], rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _table(
+    total: int, targets: Sequence[Target], rows: list[dict[str, Any]], hidden_trials: int
+) -> dict[str, Any]:
     columns = [{"name": target.shown, "kind": _kind(target)} for target in targets]
-    return {"total": total, "columns": columns, "rows": rows, "problem": None}
+    found = {"total": total, "hidden_trials": hidden_trials, "columns": columns, "rows": rows}
+    return found | {"problem": None}
 
 
 def _kind(target: Target) -> str:
@@ -151,7 +170,7 @@ def _list_groups(index: Index, run_query: RunQuery, query: Mapping[str, Any]) ->
     shown = groups[query["offset"] : query["offset"] + query["limit"]]
     columns = [(target, answer.values(target)) for target in targets]
     rows = [_group_row(answer, one, columns) for one in shown]
-    return _table(len(groups), targets, rows)
+    return _table(len(groups), targets, rows, count_hidden_trials(index, run_query))
 
 
 def _group_row(

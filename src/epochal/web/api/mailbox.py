@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from epochal.records.layout.sweep_folders import SWEEPS_DIR
 from epochal.records.mail.mailbox import Mailbox
 
 if TYPE_CHECKING:
@@ -25,8 +26,10 @@ def get_mail(site: Site, call: ApiCall) -> dict[str, Any]:
 
 def _to_json(mail: Mail) -> dict[str, Any]:
     names = ("id", "kind", "level", "subject", "text", "time", "is_read")
-    run = mail.run.rstrip("/").rpartition("/")[2]
-    return {name: getattr(mail, name) for name in names} | {"run": run}
+    folder, _, last = mail.run.rstrip("/").rpartition("/")
+    is_sweep = folder == SWEEPS_DIR
+    about = {"run": "" if is_sweep else last, "sweep": last if is_sweep else ""}
+    return {name: getattr(mail, name) for name in names} | about
 
 
 def mark_mail(site: Site, call: ApiCall) -> dict[str, Any]:

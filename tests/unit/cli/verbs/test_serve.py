@@ -40,6 +40,7 @@ def test_server_prints_a_link_and_ends_with_ctrl_c(
     assert re.search(r"open   http://127\.0\.0\.1:\d+/open#[\w-]{43}\n", done.out)
     assert done.out.endswith("stop   with Ctrl-C\nstopped\n")
     assert "other machines" not in done.out
+    assert "runs (does not exist yet)\n" in done.out
     assert not (tmp_path / "runs").exists()
 
 
@@ -72,6 +73,8 @@ def test_launching_is_a_choice(
     assert len(started) == 1
     done = epochal("serve", "--allow-launch", "--read-only", *runs)
     assert done.err.startswith("serve: --read-only and --allow-launch contradict each other\n")
+    done = epochal("serve", "--no-work", *runs)
+    assert done.err.startswith("serve: --no-work has no effect without --allow-launch\n")
 
 
 def test_link_is_a_picture_for_phones(epochal: Command, interrupted: None, tmp_path: Path) -> None:

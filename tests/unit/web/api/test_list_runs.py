@@ -7,7 +7,7 @@ import math
 import os
 from typing import TYPE_CHECKING
 
-from comparing import make_run
+from comparing import default, make_run
 from unit.web.conftest import RUNS
 
 if TYPE_CHECKING:
@@ -94,7 +94,30 @@ def test_runs_that_differ_by_seed_are_one_group(browser: Browser, runs: Path) ->
     assert browser.get("/api/runs", group="tag", columns="seed")["total"] == 4
 
 
-def test_columns_have_types_and_say_whether_they_differ(browser: Browser) -> None:
+def test_trials_of_sweeps_are_left_out_on_request_unless_the_filter_names_them(
+    browser: Browser, runs: Path
+) -> None:
+    for number in (0, 1):
+        make_run(
+            runs / "shop" / "t" / f"20261115-10000{number}-abcd",
+            {"optim.lr": 0.5 + number},
+            trial={"sweep": "first", "number": number},
+        )
+    for query, total, hidden in [
+        ({}, 5, 0),
+        ({"trials": "false"}, 3, 2),
+        ({"trials": "false", "where": "optim.lr > 1"}, 0, 1),
+        ({"trials": "false", "where": "sweep = first"}, 2, 0),
+        ({"trials": "false", "where": "trial = 1"}, 1, 0),
+        ({"trials": "false", "group": "tag"}, 3, 2),
+        ({"trials": "false", "where": "optim.lr >"}, 0, 0),
+    ]:
+        table = browser.get("/api/runs", **query)
+        assert (table["total"], table["hidden_trials"]) == (total, hidden), query
+
+
+def test_columns_have_types_and_say_whether_they_differ(browser: Browser, runs: Path) -> None:
+    make_run(runs / "shop" / "t" / "20261116-000000-abcd", {"task.depth": default(2)})
     found = {one["name"]: one for one in browser.get("/api/columns")["columns"]}
     for name, kind, type_, differs in [
         ("optim.lr", "config", "number", True),
@@ -106,6 +129,7 @@ def test_columns_have_types_and_say_whether_they_differ(browser: Browser) -> Non
     ]:
         assert found[name] == {"name": name, "kind": kind, "type": type_, "differs": differs}
     assert "stamp" not in found
+    assert not found["task.depth"]["differs"], "a default that only one run has"
     assert "path" not in found
 
 
