@@ -48,6 +48,17 @@ _NOT_WITH_FSDP = {
 }
 """Options of which only some values are possible, with the reason and a hint."""
 
+_ONLY_WITH_FSDP: dict[str, object] = {
+    "fsdp_wrap": [],
+    "fsdp_precision": None,
+    "fsdp_reduce": "fp32",
+    "fsdp_reshard": True,
+    "fsdp_offload": False,
+    "tensor_parallel": 1,
+    "tensor_plan": {},
+}
+"""Options that nothing else reads, with their defaults."""
+
 _FOR_PEOPLE = ("project", "tag", "desc")
 _WITH_WEIGHTS = ("manifest.json", "run.json", "checkpoints")
 
@@ -131,8 +142,14 @@ def _check_compile_mode(checker: ConfigChecker, root: Node) -> None:
 
 
 def _check_fsdp(checker: ConfigChecker, root: Node) -> None:
-    """Report options that do not work with sharded parameters, if the strategy is fsdp."""
+    """Report options that do not work with sharded parameters, or only with them."""
     engine = root.get("engine")
+    if engine.get("strategy").value == "auto":  # a run may be resumed with ddp or none
+        for name, default in _ONLY_WITH_FSDP.items():
+            key, node = f"engine.{name}", engine.get(name)
+            if node.to_plain() not in (None, default) and not checker.has_any(key):
+                what, hint = "has no effect without strategy: fsdp", "add engine.strategy=fsdp"
+                checker.report(key, what, node.place, hint)
     if engine.get("strategy").value != "fsdp":
         return
     for key, (used, what, hint) in _NOT_WITH_FSDP.items():

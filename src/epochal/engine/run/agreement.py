@@ -86,6 +86,7 @@ class ListenedPosition:
             "split": run.split,
             "batch": run.batch_index,
             "is_waiting": _is_in_collective(),
+            "stop": run.stop_reason,
         }
 
 
@@ -114,6 +115,10 @@ def describe_ranks(run: EngineRun) -> str:
     silent = [rank for rank in range(world.world_size) if rank not in found]
     if silent:
         return f"{_name_ranks(silent)} did not answer"
+    stopped = [rank for rank in found if found[rank]["stop"]]
+    if 0 < len(stopped) < world.world_size:
+        reason = found[stopped[0]]["stop"]
+        return f"since run.stop({reason!r}) was only called in {_name_ranks(stopped)}"
     slowest = min((one["step"], one["batch"]) for one in found.values())
     behind = [rank for rank, one in found.items() if (one["step"], one["batch"]) == slowest]
     guilty = [rank for rank in found if not found[rank]["is_waiting"]] or behind

@@ -274,6 +274,14 @@ def test_options_that_fsdp_cannot_have_are_reported(check_dict) -> None:
             assert found == (expected if strategy == "fsdp" else []), name
 
 
+def test_options_of_fsdp_without_fsdp_are_reported(check_dict) -> None:
+    options = {"fsdp_wrap": ["a"], "fsdp_offload": True, "tensor_parallel": 2}
+    for strategy, names in (("auto", options), ("ddp", ()), ("none", ())):
+        found = problems_of(check_dict(engine={"strategy": strategy, **options}))
+        assert [one[0] for one in found] == [f"engine.{name}" for name in names], strategy
+        assert all(one[1] == "has no effect without strategy: fsdp" for one in found)
+
+
 def test_tensor_parallel_needs_both_a_size_and_a_plan(check_dict) -> None:
     plan = {"up": "colwise", "down": "rowwise"}
     wrong = {
