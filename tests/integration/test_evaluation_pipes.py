@@ -199,6 +199,10 @@ def test_inputs_that_cannot_be_read_are_refused(shop: Path, epochal: Command) ->
         (("--input", "list.jsonl"), "list.jsonl: has no rows with named columns"),
         (("--output", "out.txt"), "--output: cannot write this kind of file: 'out.txt'"),
         (("--batch-size", "4"), "batch_size: is the number of rows of an input"),
+        (
+            ("--input", "list.jsonl", "--batch-size", "0"),
+            "data.predict.batch_size: must be at least 1, got 0",
+        ),
     ):
         done = epochal("predict", "last", *words)
         assert done.code in (65, 78), words

@@ -283,7 +283,8 @@ def describe_prediction(
     if input is not None:
         path = str(input) if is_url(input) else str(Path(input).absolute())
         require_row_format(path)
-        changes["data.predict"] = {"type": "file", "path": path, "batch_size": batch_size or 64}
+        size = 64 if batch_size is None else batch_size
+        changes["data.predict"] = {"type": "file", "path": path, "batch_size": size}
     elif batch_size is not None:
         what = "is the number of rows of an input in a batch, and there is no input"
         hint = "change data.predict.batch_size instead"
