@@ -35,6 +35,7 @@ IMPORT_BY_NAME = {
     "cli/verbs/tools/completion.py",  # all verbs
     "engine/__init__.py",
     "launch/fork_server.py",  # torch and Epochal
+    "records/__init__.py",
     "registry/registry.py",
 }
 RUN_MODULES = [

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from epochal import durable
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.experiment.config.choices import add_choices, add_options
-from epochal.records.find import read_run
 from epochal.records.layout.sweep_folders import SWEEPS_DIR, get_sweeps_dir, is_sweep_folder
 from epochal.text.command import epochal_command
 from epochal.text.escape import decode_typed, escape_control_json
@@ -164,6 +163,7 @@ def find_sweep_word(word: str, runs_dir: Path) -> SweepFolder | None:
     inner = word.removeprefix(f"{SWEEPS_DIR}/")
     if inner == word and not (is_sweep_folder(word) or get_sweeps_dir(runs_dir).is_dir()):
         return None
+    from epochal.records.find import read_run
     from epochal.sweep.sweep_folder import find_sweep, list_sweeps
 
     if is_sweep_folder(word) or inner != word:
