@@ -148,7 +148,8 @@ class WorkerDiedError(DataError):
     """A worker process of a loader died."""
 
     def __init__(self, label: str, reading: str = "", *, fault: str = "", lines: str = "") -> None:
-        hint = "often it ran out of memory; try workers=0 to see an error of the dataset itself"
+        hint = "often it ran out of memory; without workers (workers: 0, or num_workers=0) "
+        hint += "an error of the dataset itself is shown"
         if fault:
             hint = f"in {lines}\n  native code that is called there crashed; try that sample alone"
         what = f"{label}: a worker process of the loader died{reading}"

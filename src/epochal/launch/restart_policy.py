@@ -83,7 +83,7 @@ class RestartDecision:
 
 @final
 class RestartPolicy:
-    """Decides after each exit of a run's processes; returns up after ``limit`` without progress."""
+    """Decides after each exit of a run's processes; gives up after ``limit`` without progress."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -109,6 +109,7 @@ class RestartPolicy:
         if count > limit:
             restarts = "1 restart" if limit == 1 else f"{limit} restarts"
             why = f"{restarts} made no progress beyond step {end.saved_step}"
+            why = why if limit else "restarts are turned off"
             return RestartDecision(False, why, has_given_up=True)
         delay = min(2.0 ** max(count - 1, 0), _MAX_DELAY_SECONDS)
         note = f", {count} of {limit} without progress" if count else ""

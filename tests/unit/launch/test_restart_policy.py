@@ -61,3 +61,9 @@ def test_exits_are_described_in_words() -> None:
         ): "ended with code 1 at step 3 (KeyError: 1)",
     }
     assert {end: str(end) for end in table} == table
+
+
+def test_a_limit_of_zero_never_restarts() -> None:
+    decision = RestartPolicy(limit=0).decide(killed(7))
+    assert not decision.should_restart
+    assert decision.why == "restarts are turned off"
