@@ -188,7 +188,8 @@ def work(rank: int, ranks: int, folder: Path) -> None:
     if ranks == 1:
         Path("refused").write_text(json.dumps({name: refuse(name) for name in REFUSED}))
     for name in list_scenarios(ranks):
-        train(name, {**SHARDED, **(DIVIDED if name == "tensor" else {})} if ranks else {})
+        alone = {"strategy": "none"}
+        train(name, {**SHARDED, **(DIVIDED if name == "tensor" else {})} if ranks else alone)
     divided = {**SHARDED, **(DIVIDED if ranks == 4 else {})} if ranks else {}
     found = {kind: build(kind, divided) for kind in ("plain", "item", "stray")}
     Path(f"built.{rank}").write_text(json.dumps(found))
