@@ -18,7 +18,10 @@ def test_options_of_other_verbs_are_not_loaded() -> None:
     assert "--defaults" not in build_parser("runs").format_help()
 
 
-def test_all_verbs_are_known_unless_a_verb_comes_first(epochal: Command) -> None:
+def test_all_verbs_are_known_unless_a_verb_comes_first(
+    epochal: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # this repository has runs after `make demo`
     assert "did you mean 'runs'?" in epochal("rnus", "show").err
     assert "  diff " in epochal("--help", "show").out
     assert "  diff " in epochal().out
