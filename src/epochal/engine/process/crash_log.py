@@ -7,7 +7,7 @@ import sys
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING
 
-from epochal.errors import LeaseLostError
+from epochal.engine.process.watchdog import find_rank_path, remove_if_empty
 from epochal.records.folder.crash import CRASH_FILE_NAME
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ def recording_crashes(run: Run) -> Iterator[None]:
     if faulthandler.is_enabled():
         yield
         return
-    path = None if run.log_dir is None else _find_path(run.log_dir, run.rank)
+    folder = run.log_dir
+    path = None if folder is None else find_rank_path(folder, CRASH_FILE_NAME, run.rank)
     file = sys.__stderr__ if path is None else _open(path)
     if file is None:
         yield
@@ -40,15 +41,7 @@ def recording_crashes(run: Run) -> Iterator[None]:
         faulthandler.disable()
         if path is not None:
             file.close()
-            with suppress(OSError, LeaseLostError):
-                run.writer.require_lease()
-                if not path.stat().st_size:
-                    path.unlink()
-
-
-def _find_path(folder: Path, rank: int) -> Path:
-    path = folder / CRASH_FILE_NAME
-    return path.with_stem(f"{path.stem}.rank{rank}") if rank else path
+            remove_if_empty(run, path)
 
 
 def _open(path: Path) -> IO[str] | None:

@@ -170,17 +170,26 @@ def _stacks_of(run: Run) -> Iterator[TextIO | None]:
         return
     with file:
         yield file
-    path = Path(file.name)
+    remove_if_empty(run, Path(file.name))
+
+
+def remove_if_empty(run: Run, path: Path) -> None:
+    """Remove a file that was opened before it was needed, if nothing was written to it."""
     with suppress(OSError, LeaseLostError):
         run.writer.require_lease()
         if not path.stat().st_size:
             path.unlink()
 
 
+def find_rank_path(folder: Path, name: str, rank: int) -> Path:
+    """The path of a file that each process of a run has for itself."""
+    path = folder / name
+    return path.with_stem(f"{path.stem}.rank{rank}") if rank else path
+
+
 def open_stacks(folder: Path, rank: int = 0) -> TextIO | None:
     """The file for stacks in a folder; None, with a warning, if it cannot be written."""
-    path = folder / STACKS_FILE_NAME
-    path = path.with_stem(f"{path.stem}.rank{rank}") if rank else path
+    path = find_rank_path(folder, STACKS_FILE_NAME, rank)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return path.open("a", encoding="utf-8")
