@@ -135,7 +135,8 @@ def _take_stamp(path: Path) -> str:
         if not stat.S_ISREG(place.st_mode):
             raise ValueError(path)
         if not suffix or (suffix != "-shm" and place.st_size):
-            times = f"{place.st_mtime_ns} {place.st_ctime_ns}"
+            # As superuser, SQLite changes the owner, so the ctime, of each log that it opens.
+            times = f"{place.st_mtime_ns}" if suffix else f"{place.st_mtime_ns} {place.st_ctime_ns}"
             words.append(f"{suffix or 'file'} {place.st_ino} {place.st_size} {times}")
     return "\n".join(words) + "\n"
 

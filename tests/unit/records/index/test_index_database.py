@@ -73,6 +73,23 @@ def test_a_file_is_trusted_until_something_else_changes_it(tmp_path: Path) -> No
         assert not is_trusted(path), name
 
 
+def test_a_file_whose_log_was_only_read_is_trusted(tmp_path: Path) -> None:
+    path, log = tmp_path / "index.db", tmp_path / "index.db-wal"
+    make(path)
+    with closing(open_reader(path)) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT last FROM metrics").fetchall() == [(0.5,)]
+        with writing(path, is_shared=False) as connection:
+            connection.execute("INSERT INTO metrics (run_id, name) VALUES (2, 'val/loss')")
+        assert log.stat().st_size, "the reader must keep the log from being moved into the file"
+        os.chown(log, os.getuid(), os.getgid())  # SQLite does so when a superuser opens it
+        with closing(open_reader(path)) as other:
+            assert other.execute("SELECT count(*) FROM metrics").fetchall() == [(2,)]
+        assert is_trusted(path)
+        flip(log)
+        assert not is_trusted(path)
+
+
 def test_what_was_written_before_ctrl_c_is_trusted(tmp_path: Path) -> None:
     path = tmp_path / "index.db"
 
