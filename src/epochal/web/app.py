@@ -81,7 +81,8 @@ class WebApp:
         self.site, self.routes = site, tuple(routes)
         self._threads = ThreadPoolExecutor(MAX_THREADS, "epochal-answer")
         self._num_requests = 0
-        self._num_streams = 0
+        self._streams: set[asyncio.Future[None]] = set()
+        """The open event streams; each ends when its future does."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; anything but HTTP is refused."""
@@ -162,12 +163,12 @@ class WebApp:
             raise to_api_error(error) from error
 
     async def _stream(self, parts: AsyncIterator[str], receive: Receive, send: Send) -> None:
-        """Send events until the browser leaves."""
-        if self._num_streams >= MAX_STREAMS:
+        """Send events until the browser leaves or the server ends."""
+        if len(self._streams) >= MAX_STREAMS:
             await _send_answer(_encode_error(ApiError(429, "too many open pages")), send)
             return
-        self._num_streams += 1
         leaving = asyncio.ensure_future(_wait_for_end(receive))
+        self._streams.add(leaving)
         try:
             headers = HEADERS | {"content-type": "text/event-stream; charset=utf-8"}
             await send(_head(200, headers))
@@ -178,14 +179,20 @@ class WebApp:
                     following.cancel()
                     with suppress(asyncio.CancelledError, StopAsyncIteration):
                         await following
-                    return
+                    break
                 body = following.result().encode()
                 await send({"type": "http.response.body", "body": body, "more_body": True})
         except StopAsyncIteration:
-            await send({"type": "http.response.body", "body": b""})
+            pass
         finally:
-            self._num_streams -= 1
+            self._streams.discard(leaving)
             leaving.cancel()
+        await send({"type": "http.response.body", "body": b""})
+
+    def end_streams(self) -> None:
+        """End all event streams, because the server ends."""
+        for stream in self._streams:
+            stream.cancel()
 
 
 def _check_access(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import socket
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
+
+from typing_extensions import override
 
 from epochal.errors import ConfigError, Problem
 from epochal.records.query.query_runs import locate
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    import uvicorn
+
     from epochal.web.site.launches import Launches
     from epochal.web.site.routes import Capability
     from epochal.web.site.site import QueueWorker, SweepReader
@@ -35,6 +40,7 @@ _OUTSIDE = "192.0.2.1"  # reserved for documentation: any address outside would 
 _MAX_HEADER_BYTES = 32 * 1024
 _MAX_CONNECTIONS = 256
 _SHUTDOWN_SECONDS = 1
+_LOGGER = "uvicorn.error"
 _IDLE_SECONDS = 5
 """How often connections are looked at; one that waits for a request twice in a row is closed."""
 
@@ -134,8 +140,9 @@ class WebServer:
         self._waiting: dict[Any, object] = {}
         """The connections without a request, each with its last one."""
 
+        app = WebApp(self.site)
         settings = uvicorn.Config(
-            WebApp(self.site),
+            app,
             lifespan="off",
             ws="none",
             http="h11",
@@ -149,7 +156,7 @@ class WebServer:
             callback_notify=self._close_idle,
             timeout_notify=_IDLE_SECONDS,
         )
-        self.uvicorn = uvicorn.Server(settings)
+        self.uvicorn = _make_server(app, settings)
 
     async def _close_idle(self) -> None:
         """Close connections that send their request too slowly, or never."""
@@ -168,6 +175,7 @@ class WebServer:
         try:
             self.uvicorn.run(sockets=[self.socket])
         finally:
+            logging.getLogger(_LOGGER).disabled = False
             self.index.close()
             self.close()
 
@@ -176,6 +184,20 @@ class WebServer:
         self.socket.close()
         if self._unix_socket is not None:
             self._unix_socket.unlink(missing_ok=True)
+
+
+def _make_server(app: WebApp, settings: uvicorn.Config) -> uvicorn.Server:
+    """A server that does not wait for open pages when it ends."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        @override
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            app.end_streams()
+            logging.getLogger(_LOGGER).disabled = True  # it would tell of answers that are cut off
+            await super().shutdown(sockets)
+
+    return Server(settings)
 
 
 def _import_curves() -> None:

@@ -52,6 +52,29 @@ def test_a_browser_signs_in_and_reads_over_a_real_connection(runs: Path) -> None
     assert not thread.is_alive()
 
 
+def test_a_server_ends_at_once_and_quietly_although_a_page_is_open(
+    runs: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    links: list[str] = []
+    server = WebServer(runs, ServeOptions(port=0), on_link=links.append)
+    cookie, _ = server.site.sessions.open(links[0].partition("#")[2])
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    cookies = {server.site.cookie_name: cookie}
+    with (
+        httpx.Client(base_url=server.address, cookies=cookies, timeout=60) as client,
+        client.stream("GET", "/api/events") as stream,
+    ):
+        lines = stream.iter_lines()
+        assert next(lines) == "retry: 2000"
+        server.uvicorn.should_exit = True
+        assert [*lines]  # ends as it should, without an error of the connection
+    thread.join(60)
+    assert not thread.is_alive()
+    assert caplog.messages == []
+    assert capfd.readouterr().err == ""
+
+
 def test_a_restarted_server_knows_the_browsers_of_its_address(runs: Path) -> None:
     links: list[str] = []
     first = WebServer(runs, ServeOptions(port=0), on_link=links.append)

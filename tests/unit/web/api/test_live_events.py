@@ -17,6 +17,8 @@ from unit.web.conftest import RUNS
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pytest
+
     from browsing import Browser
 
 
@@ -133,7 +135,7 @@ def test_stream_ends_with_the_browser(browser: Browser, runs: Path) -> None:
     text = b"".join(one["body"] for one in sent[1:]).decode()
     assert '"name":"loss"' in text
     assert text.count("\nid: ") >= 2
-    assert browser.app._num_streams == 0
+    assert not browser.app._streams
     assert browser.app._num_requests == 0
 
 
@@ -151,8 +153,8 @@ def test_stream_ends_when_its_session_is_closed(browser: Browser) -> None:
     assert len(found) == 1
 
 
-def test_streams_are_limited(browser: Browser) -> None:
-    browser.app._num_streams = 10_000
+def test_streams_are_limited(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("epochal.web.app.MAX_STREAMS", 0)
     assert browser.send("GET", "/api/events").status == 429
     browser.app._num_requests = 10_000
     assert browser.send("GET", "/api/runs").status == 429
