@@ -58,7 +58,7 @@ serve: $(VENV)/.demo $(PAGE) ## Show the runs of `make demo` in a browser; RUN=l
 test: $(VENV)/.dev web ## Run the gates and all tests but the long ones: before each commit.
 	@$(MAKE) --no-print-directory --jobs=2 check
 	@$(BIN)/python -m compileall -q src # speeds up the processes that tests start
-	$(BIN)/python -m pytest --numprocesses 2
+	$(BIN)/python -m pytest --numprocesses 3
 
 test-long: $(VENV)/.dev web ## Run the tests that kill and restart real processes (3 minutes).
 	@$(BIN)/python -m compileall -q src
