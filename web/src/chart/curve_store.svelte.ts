@@ -58,8 +58,8 @@ export class CurveStore {
   /** Load the visible curves again, and forget the others. */
   reload(): void {
     this.#drop();
+    this.#visible.forEach((name) => this.#ask(name)); // first: a change of the state draws charts before the next microtask
     this.series = new Map([...this.series].filter(([name]) => this.#visible.has(name)));
-    this.#visible.forEach((name) => this.#ask(name));
   }
 
   /** Take curves that came with something else, for this axis. */

@@ -12,7 +12,7 @@ export interface ListQuery {
   trials: string;
 }
 
-export const BLOCK = 100;
+export const BLOCK = 50;
 
 /** The blocks that rows from `first` to `last` are in. */
 export function blocksOf(first: number, last: number, total: number): number[] {

@@ -41,6 +41,7 @@ EVALUATIONS = ("test", "predict", "watch")
 _MAX_ABOVE = 3
 _FEW = 500
 _MANY_COLUMNS = 8
+_MOST_COLUMNS = 100
 _COLUMNS = ("id", *(name for name in RUN_COLUMNS if name not in INTERNAL_COLUMNS))
 
 
@@ -123,9 +124,10 @@ class QueryResult:
         keys = [one.key for one in targets if isinstance(one, ConfigKey)]
         if len(keys) < _MANY_COLUMNS or len(self._ids) > _FEW:
             return [self.values(target) for target in targets]
+        key = "key" if len(keys) < _MOST_COLUMNS else "+key"  # + reads all keys of a run in order
         rows = self._index.fetch(
             "SELECT run_id, key, text, number FROM params WHERE run_id IN "
-            "(SELECT value FROM json_each(?)) AND key IN (SELECT value FROM json_each(?))",
+            f"(SELECT value FROM json_each(?)) AND {key} IN (SELECT value FROM json_each(?))",
             (json.dumps(self._ids), json.dumps(keys)),
         )
         found: dict[str, dict[int, Any]] = {}

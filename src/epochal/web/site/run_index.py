@@ -80,13 +80,13 @@ class RunIndex:
         return len(self._known or ())
 
     def ask(self, work: Callable[[Index], ReturnT]) -> ReturnT:
-        """What ``work`` gives for the index, as new as a short wait allows."""
-        self.refresh_if_due()
+        """What ``work`` gives for the index, which is read again first if that is overdue."""
+        self._refresh_if_overdue()
         return self._reader.submit(self._work, work).result()
 
     def ask_once(self, name: str, work: Callable[[Index], ReturnT]) -> ReturnT:
         """The same for an answer with a name, which is kept until a run changes."""
-        self.refresh_if_due()
+        self._refresh_if_overdue()
         version = None if self._known is None else self.version
         kept = self._answers.get(name)
         if kept is None or version is None or kept[0] != version:
@@ -122,6 +122,11 @@ class RunIndex:
             is_first = self._known is None
             with suppress(FutureTimeoutError):
                 current.result(FIRST_PATIENCE_SECONDS if is_first else self._patience_seconds)
+
+    def _refresh_if_overdue(self) -> None:
+        """Refresh, unless a stream of events has done so or will within a moment."""
+        if self._known is None or time.monotonic() >= self._due + self._min_seconds:
+            self.refresh_if_due()
 
     def changes_since(self, version: int) -> list[str] | None:
         """The ids of runs that changed; None if that is too long ago."""
