@@ -9,6 +9,7 @@ TRACKERS := .venv-logging
 SWEEPERS := .venv-sweeps
 SERVERS := .venv-web
 INSTALLED := .venv-wheel
+AGAIN := build/wheel-again
 CLUSTER := .venv-cluster
 NODE := $(BIN)/python web/node.py
 PAGE := src/epochal/web/static/index.html
@@ -77,6 +78,12 @@ wheel: $(PAGE)       ## Build the wheel, install it into a clean environment, cr
 	rm -rf dist $(INSTALLED)
 	$(PYTHON) -m venv $(INSTALLED)
 	$(INSTALLED)/bin/$(PIP:install=wheel) --no-deps --wheel-dir dist .
+	rm -rf $(AGAIN) && mkdir -p $(AGAIN)
+	git ls-files -z --cached --others --exclude-standard | tar -c --null -T - | tar -x -C $(AGAIN)
+	ln -s $(CURDIR)/web/node_modules $(AGAIN)/web/node_modules
+	cd $(AGAIN) && $(CURDIR)/$(NODE) npm run --silent build
+	$(INSTALLED)/bin/$(PIP:install=wheel) --no-deps --wheel-dir $(AGAIN)/dist $(AGAIN)
+	cmp dist/*.whl $(AGAIN)/dist/*.whl # the same source gives the same bytes
 	$(INSTALLED)/bin/$(PIP) dist/*.whl
 	$(INSTALLED)/bin/python -c 'import epochal.web.site.static_files as web; assert (web.STATIC_DIR / "index.html").is_file()'
 	cd $(INSTALLED) && bin/epochal new demo && cd demo && ../bin/epochal run config.yaml --device cpu
