@@ -171,12 +171,12 @@ class RankListener:
     def _listen(self) -> None:
         try:
             while not self._is_over.wait(POLL_SECONDS):
-                self._hear()
+                self._receive()
         except Exception as error:  # the store is gone, and so are its processes
             if not self._is_over.is_set():
                 _logger.debug("lost the connection to the other processes: %s", error)
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         store, key = self._store, f"{self._number}/request/{self._round}"
         if self._pending:
             store.compare_set(key, "", min(self._pending))

@@ -214,7 +214,7 @@ def update_monitor(run: EngineRun, split: str, metrics: dict[str, float]) -> Non
     if until is not None and until.metric in metrics and until.holds(metrics[until.metric]):
         _logger.info("%s: reached %.6g", until, metrics[until.metric])
         run.stop(TARGET, status="finished")
-    run.course.check_until(run, metrics)
+    run.stage_progress.check_until(run, metrics)
     if monitor is None or monitor.metric not in metrics:
         return
     value = metrics[monitor.metric]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def train(run: EngineRun) -> None:
     """Train epoch after epoch, through all stages, until the run has a reason to stop."""
     epoch_means = run.pass_means = run.meter.window("epoch")
-    if not run.course.ends_by_epochs:
+    if not run.stage_progress.ends_by_epochs:
         run.interval_means = run.meter.window("interval")
     if run.count_unit != "samples":
         run.counts = run.meter.window("counts")
@@ -37,9 +37,9 @@ def train(run: EngineRun) -> None:
         for name in [name for name in run.latest if name.startswith(INTERVAL_MEAN_PREFIX)]:
             del run.latest[name]
     while run.is_in_epoch or not run.stop_reason:
-        if not run.is_in_epoch and not run.course.end_reason:
+        if not run.is_in_epoch and not run.stage_progress.end_reason:
             start_epoch(run)
-        if not run.stop_reason and not run.course.end_reason:
+        if not run.stop_reason and not run.stage_progress.end_reason:
             share_model(run)
             with run.clock.times.training():
                 take_steps(run)
@@ -49,7 +49,7 @@ def train(run: EngineRun) -> None:
             return  # a resumed run continues this epoch
         if run.is_in_epoch and is_epoch_over(run):
             finish_epoch(run, epoch_means)
-        if run.course.end_reason and not run.stop_reason:
+        if run.stage_progress.end_reason and not run.stop_reason:
             start_next_stage(run)
             save_if_requested(run)
     if not is_interrupted_or_preempted(run):
@@ -91,7 +91,7 @@ def take_steps(run: EngineRun) -> None:
 
 def is_epoch_over(run: EngineRun) -> bool:
     """Whether the epoch ends here; otherwise the next stage continues it."""
-    if run.course.next_stage_ends_epoch:
+    if run.stage_progress.next_stage_ends_epoch:
         run.feed.is_complete = True  # the next stage starts a new epoch
     return bool(run.stop_reason) or run.feed.is_complete
 

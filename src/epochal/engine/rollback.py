@@ -86,7 +86,9 @@ def _search_point(run: EngineRun, place: BadStep) -> tuple[ResumePoint | None, s
         why = "the run saves no checkpoints"
     else:
         for point in _iter_resume_points(run, saver, place):
-            if run.course.matches_checkpoint(point.state["stage"]):  # else its parts may differ
+            if run.stage_progress.matches_checkpoint(
+                point.state["stage"]
+            ):  # else its parts may differ
                 return point, ""
         why = "there is no earlier state of this stage whose weights are finite"
     return None, why
@@ -187,7 +189,7 @@ def _restore(
         start_epoch(run)
         restore_stage_optimizer(run, state["stage"])
     resume_from(run, replace(point, state=state))
-    run.course.load_state_dict(state["stage"], run.monitor)
+    run.stage_progress.load_state_dict(state["stage"], run.monitor)
     run.epoch = place.epoch
     if not is_within:
         epoch_means.empty()

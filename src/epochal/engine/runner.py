@@ -135,9 +135,9 @@ class Train(Runner):
                 call = partial(_evaluate_once if len(periods) > 1 else _evaluate_due, split)
                 run.plan.add_soonest(f"evaluate {split}", periods, call)
                 if options.eval_periods[split] == "auto":
-                    run.course.at_end[f"evaluate {split}"] = partial(_evaluate_once, split)
+                    run.stage_progress.at_end[f"evaluate {split}"] = partial(_evaluate_once, split)
         if options.eval_at_end:
-            run.course.before_last_save = _evaluate_all
+            run.stage_progress.before_last_save = _evaluate_all
         run.set_part(ChangedAttributes, ChangedAttributes(run))
         run.device_time = choose_device_time(run.device)
         run.device_time.add_to(run)

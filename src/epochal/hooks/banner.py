@@ -227,8 +227,8 @@ def describe_data(run: Run, splits: Sequence[str] = SPLITS) -> str:
 
 def describe_periods(run: EngineRun) -> dict[str, str]:
     """How often a training evaluates and saves; empty for other runs."""
-    train, length = run.options.train, run.course.stages[-1].length
-    if not run.course.starts:
+    train, length = run.options.train, run.stage_progress.stages[-1].length
+    if not run.stage_progress.starts:
         return {}
     ends_inside_epoch = length is not None and length.unit != "ep"
     texts = []
@@ -237,7 +237,9 @@ def describe_periods(run: EngineRun) -> dict[str, str]:
             is_auto = train.eval_periods[split] == "auto"
             has_end = train.eval_at_end or (is_auto and ends_inside_epoch)
             texts.append(f"{split} every {join_periods(periods)}{' and at the end' * has_end}")
-    saves = [join_periods(run.course.find_periods(one)) for one in run.options.checkpoint.periods]
+    saves = [
+        join_periods(run.stage_progress.find_periods(one)) for one in run.options.checkpoint.periods
+    ]
     limit = train.max_eval_batches
     limited = f"; {format_count(limit, 'batch')} each" if limit is not None else ""
     return {

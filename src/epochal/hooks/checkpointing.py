@@ -77,7 +77,7 @@ class Checkpointing(Hook):
                 return
             logger.info("%s; rollback uses states in memory", text)
         for period in self._options.periods:
-            periods = engine_run(run).course.find_periods(period)
+            periods = engine_run(run).stage_progress.find_periods(period)
             plan.add_soonest(f"save every {join_periods(periods)}", periods, _request_periodic)
         if saver.folder is None:
             return

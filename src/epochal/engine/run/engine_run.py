@@ -280,7 +280,7 @@ class EngineRun(Run):
         self.meta = read_meta(task)
         self.store = Store()
         self.clock = Clock(times=environment.times)
-        self.course = StageProgress(stages)
+        self.stage_progress = StageProgress(stages)
         self.events = Events(hooks, task=task)
         if self.listener is not None:
             self.clock.agreed_seconds = 0.0
@@ -401,7 +401,7 @@ class EngineRun(Run):
     def eval_periods(self) -> dict[str, tuple[Every, ...]]:
         """Every evaluated split with its periods; known once the runner has prepared the run."""
         periods = self.options.train.eval_periods
-        return {split: self.course.find_periods(every) for split, every in periods.items()}
+        return {split: self.stage_progress.find_periods(every) for split, every in periods.items()}
 
     @property
     def count_unit(self) -> str:
@@ -416,7 +416,7 @@ class EngineRun(Run):
     @property
     @override
     def stage(self) -> Stage:
-        return self.course.stage
+        return self.stage_progress.stage
 
     @property
     @override
@@ -571,7 +571,16 @@ _RELEASED = (
         "choose_step",
         "make_optimizer",
     ),
-    *("course", "eval_steps", "caches", "variables", "trackers", "console", "registry", "meta"),
+    *(
+        "stage_progress",
+        "eval_steps",
+        "caches",
+        "variables",
+        "trackers",
+        "console",
+        "registry",
+        "meta",
+    ),
     *("resume", "train_function", "finish_function", "report_function"),
     *("strategy", "_trained_model"),
 )

@@ -63,25 +63,25 @@ def rebinding(run: EngineRun) -> Iterator[None]:
     cannot continue with another optimizer or other rates.
     """
     assert run.optimizer is not None
-    course, optimizer, schedule = run.course, run.optimizer, run.schedule
-    bases, changes = _read_base_rates(run), list(course.changes)
+    progress, optimizer, schedule = run.stage_progress, run.optimizer, run.schedule
+    bases, changes = _read_base_rates(run), list(progress.changes)
     yield
     has_same_rates = (
         optimizer is run.optimizer and schedule is run.schedule and bases == _read_base_rates(run)
     )
     scheduler = find_torch_schedule(run.schedule)
-    is_new = schedule is not run.schedule and course.stage.schedule is not None
+    is_new = schedule is not run.schedule and progress.stage.schedule is not None
     if scheduler is not None and not has_same_rates and not is_new:
-        raise build_schedule_error(scheduler, course.stage)
-    if not has_same_rates or course.changes != changes:
+        raise build_schedule_error(scheduler, progress.stage)
+    if not has_same_rates or progress.changes != changes:
         old, new = run.part(Updater), choose_stage_updater(run)
         new.guard, new.average, new.noise = old.guard, old.average, old.noise
         run.set_part(Updater, new)
-        course.pinned_rate = run.rate if has_same_rates else None
+        progress.pinned_rate = run.rate if has_same_rates else None
         try:
             new.bind(run)
         finally:
-            course.pinned_rate = None
+            progress.pinned_rate = None
     run.bind()
     run.feed.static_inputs.set_targets([])  # the captured step is discarded
     run.choose_step()
@@ -98,11 +98,11 @@ def apply_optim_change(run: EngineRun, change: OptimChange) -> None:
         if state is not None and state not in _STATE_CHOICES:
             hint = suggest(str(state), _STATE_CHOICES)
             raise ConfigError(Problem(f"{key}.state", f"unknown state {state!r}", hint=hint))
-    run.course.changes.append(change)
+    run.stage_progress.changes.append(change)
     try:
         rebuild_optimizer(run, change)
     except BaseException:
-        run.course.changes.pop()
+        run.stage_progress.changes.pop()
         raise
 
 
@@ -116,7 +116,7 @@ def split_change(
 
 
 def rebuild_optimizer(run: EngineRun, change: OptimChange | None = None) -> None:
-    """Give the run the optimizer and the options that all changes in ``run.course`` lead to.
+    """Give the run the optimizer and options that the changes in ``run.stage_progress`` lead to.
 
     Each parameter keeps its state in an optimizer of the same class. The last change, if it is
     new, may say that the state is reset, or must be kept. The optimizer itself stays if only
@@ -128,7 +128,7 @@ def rebuild_optimizer(run: EngineRun, change: OptimChange | None = None) -> None
         _change_given_optimizer(run, change or {})
         return
     with marking_all_trainable(run):
-        made, options = run.make_optimizer(run.model, run.course.changes)
+        made, options = run.make_optimizer(run.model, run.stage_progress.changes)
     parts = split_change(before, change or {})
     keeps_state = []
     for (key, old, own), new in zip(parts, list_optimizers(made), strict=True):
@@ -147,11 +147,11 @@ def rebuild_optimizer(run: EngineRun, change: OptimChange | None = None) -> None
         if is_kept:
             _copy_state(old, new)
     run.optimizer = made
-    schedule = run.course.schedule
+    schedule = run.stage_progress.schedule
     if isinstance(schedule, OptimizerSchedules) and isinstance(made, Optimizers):
         members = {name: (made[name], own) for name, (_, own) in schedule.members.items()}
-        run.course.schedule = OptimizerSchedules(members)
-        run.schedule = run.course.schedule if run.schedule is schedule else run.schedule
+        run.stage_progress.schedule = OptimizerSchedules(members)
+        run.schedule = run.stage_progress.schedule if run.schedule is schedule else run.schedule
 
 
 def set_options(run: EngineRun, options: OptimOptions) -> None:
@@ -198,7 +198,7 @@ def _change_given_optimizer(run: EngineRun, change: OptimChange) -> None:
     """
     assert run.optimizer is not None
     check_optim_change(run.optimizer, change)
-    own = {k: v for one in run.course.changes for k, v in one.items() if k in _UPDATE_KEYS}
+    own = {k: v for one in run.stage_progress.changes for k, v in one.items() if k in _UPDATE_KEYS}
     set_options(run, replace(run.options.optim, **own))
     bases = iter(_read_base_rates(run))
     for _, optimizer, part in split_change(run.optimizer, change):

@@ -41,7 +41,7 @@ _LOADER_OPTIONS = (
 def check_stages(run: EngineRun) -> None:
     """Refuse stages that change what the run does not have; the run stays as it is."""
     selector = ParameterSelector(run.model)
-    stages = run.course.stages
+    stages = run.stage_progress.stages
     for index, stage in enumerate(stages):
         if isinstance(stage.until, Plateau) and run.monitor is None:
             what = "a plateau needs a monitor, and the run has none"
@@ -71,7 +71,7 @@ def _check_torch_schedule(run: EngineRun, selector: ParameterSelector) -> None:
         return
     held = {id(one) for group in run.optimizer.param_groups for one in group["params"]}
     had_own = False
-    for stage in run.course.stages:
+    for stage in run.stage_progress.stages:
         changes = [own for _, _, own in split_change(run.optimizer, stage.optim)]
         has_other = any(
             one.keys() & {*_RATE_KEYS} or one.get("state") == "reset" for one in changes
@@ -88,7 +88,7 @@ def _build_optimizers(run: EngineRun) -> None:
     """Build the optimizer and the schedule of every stage once, so that mistakes show early."""
     assert run.optimizer is not None
     changes: list[OptimChange] = []
-    for stage in run.course.stages:
+    for stage in run.stage_progress.stages:
         changes += [stage.optim] if stage.optim else []
         if run.make_optimizer is None:
             check_optim_change(run.optimizer, stage.optim)

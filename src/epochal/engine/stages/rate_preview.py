@@ -51,7 +51,7 @@ def preview_rates(run: EngineRun) -> RatePreview:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some schedulers of torch warn about their own calls
         preview.go_through_stage()
-        while not run.course.is_last:
+        while not run.stage_progress.is_last:
             preview.change_stage()
             preview.go_through_stage()
     names = dict.fromkeys(name for one in preview.rates for name in one)
@@ -81,16 +81,16 @@ class _RatePreviewer:
 
     def go_through_stage(self) -> None:
         """Move to the last step of the current stage."""
-        run, course = self._run, self._run.course
+        run, progress = self._run, self._run.stage_progress
         rate, schedule = run.rate, run.schedule
         plain = schedule.schedule if isinstance(schedule, Warmup) else schedule
-        self.stages.append((course.stage.name, run.step))
+        self.stages.append((progress.stage.name, run.step))
         self._note_unknown(plain)
         optimizer: Any = run.optimizer  # torch does not declare the attribute
         optimizer._opt_called = True  # else schedulers of torch would warn that no step was taken
         # A function of the step needs no call for steps that are not shown.
         may_skip = isinstance(plain, Schedule) and plain.unit == "step"
-        last = run.step + (course.stage_span.steps or _UNKNOWN)
+        last = run.step + (progress.stage_span.steps or _UNKNOWN)
         self._add_point()
         while run.step < last:
             run.step += 1
@@ -103,8 +103,8 @@ class _RatePreviewer:
 
     def change_stage(self) -> None:
         """Start the next stage, with all that it changes."""
-        run, course = self._run, self._run.course
-        starts_epoch = course.stages[course.index + 1].has_new_batches
+        run, progress = self._run, self._run.stage_progress
+        starts_epoch = progress.stages[progress.index + 1].has_new_batches
         run.is_in_epoch = self._step_in_epoch > 0 and not starts_epoch
         run.feed.next_position = self._step_in_epoch * run.options.optim.accumulate
         if not run.is_in_epoch:
@@ -133,9 +133,9 @@ class _RatePreviewer:
         self.rates.append(read_rates(self._run.optimizer, self._run.rate.values))
 
     def _note_unknown(self, plain: object) -> None:
-        course = self._run.course
-        if course.stage_span.steps is None:
-            where = f"stage {course.stage.name}: " if len(course.stages) > 1 else ""
+        progress = self._run.stage_progress
+        if progress.stage_span.steps is None:
+            where = f"stage {progress.stage.name}: " if len(progress.stages) > 1 else ""
             text = "the number of steps is unknown; these are the first"
             self.notes.append(f"{where}{text} {_UNKNOWN:,}")
         if isinstance(plain, TorchSchedule) and plain.needs_value:

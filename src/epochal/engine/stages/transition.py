@@ -184,7 +184,7 @@ def choose_periods(
 
 def plan_training_end(run: EngineRun) -> None:
     """Plan the end of the stage that the run begins with, and that of ``train.max_time``."""
-    run.course.plan_stage_end(run)
+    run.stage_progress.plan_stage_end(run)
     max_time = run.options.train.max_time
     if max_time is not None:
         end = Every(max_time.amount, max_time.unit)
@@ -208,11 +208,11 @@ class StageRow:
 
 def list_stages(run: EngineRun) -> list[StageRow]:
     """The stages of a prepared run, if there are several."""
-    course, rows = run.course, []
-    for index, stage in enumerate(course.stages if len(course.stages) > 1 else ()):
+    progress, rows = run.stage_progress, []
+    for index, stage in enumerate(progress.stages if len(progress.stages) > 1 else ()):
         ends = [str(end) for end in (stage.until, stage.length) if end is not None]
         end = ", at most ".join(ends)
-        rows.append(StageRow(stage.name, course.starts[index], end, _list_changes(stage)))
+        rows.append(StageRow(stage.name, progress.starts[index], end, _list_changes(stage)))
     return rows
 
 
@@ -230,44 +230,44 @@ def _list_changes(stage: Stage) -> tuple[str, ...]:
 
 def prepare_stages(run: EngineRun) -> None:
     """Bring a run that is not bound yet into the stage in which it starts, or resumes."""
-    course, epoch = run.course, read_epoch_size(run.feed)
-    course.schedule = run.schedule
-    *starts, end = _positions(course.stages, TrainingPosition(), epoch)
-    course.starts = [start.step for start in starts]
-    per_epoch = _steps_of(_get_epoch_size(course.stages[0], epoch))
-    course.run_span = ScheduleSpan(0, end.step, per_epoch)
-    if not course.ends_by_epochs:
-        lengths = [stage.length for stage in course.stages if stage.length is not None]
-        course.auto_periods = choose_periods(lengths, end.step, per_epoch)
+    progress, epoch = run.stage_progress, read_epoch_size(run.feed)
+    progress.schedule = run.schedule
+    *starts, end = _positions(progress.stages, TrainingPosition(), epoch)
+    progress.starts = [start.step for start in starts]
+    per_epoch = _steps_of(_get_epoch_size(progress.stages[0], epoch))
+    progress.run_span = ScheduleSpan(0, end.step, per_epoch)
+    if not progress.ends_by_epochs:
+        lengths = [stage.length for stage in progress.stages if stage.length is not None]
+        progress.auto_periods = choose_periods(lengths, end.step, per_epoch)
     check_stages(run)
     saved = {} if run.resume is None else run.resume.state.get("stage", {})
     if saved:
-        course.load_state_dict(saved, run.monitor)
-    _apply(run, course.stages[: course.index + 1], is_resumed=bool(saved))
-    if course.changes:
+        progress.load_state_dict(saved, run.monitor)
+    _apply(run, progress.stages[: progress.index + 1], is_resumed=bool(saved))
+    if progress.changes:
         run.set_part(Updater, choose_stage_updater(run))
 
 
 def restore_stage_optimizer(run: EngineRun, state: Mapping[str, Any]) -> None:
     """Give the run the optimizer of a checkpoint, regardless of changes by hooks and task."""
-    if state and not run.course.matches_checkpoint(state):
+    if state and not run.stage_progress.matches_checkpoint(state):
         with rebinding(run):
-            run.course.changes = list(state["changes"])
+            run.stage_progress.changes = list(state["changes"])
             rebuild_optimizer(run)
 
 
 def announce_stage(run: EngineRun) -> None:
     """Tell task and hooks that the current stage starts, or resumes."""
-    course, stage = run.course, run.course.stage
-    if len(course.stages) > 1:
+    progress, stage = run.stage_progress, run.stage_progress.stage
+    if len(progress.stages) > 1:
         ends = [("for", stage.length), ("until", stage.until)]
         text = "".join(f" {word} {end}" for word, end in ends if end is not None)
-        number = f"{course.index + 1} of {len(course.stages)}"
+        number = f"{progress.index + 1} of {len(progress.stages)}"
         logger.info("stage %s: %s%s", number, stage.name, text)
         if run.resume is None:
-            run.writer.event("stage_start", step=run.step, name=stage.name, index=course.index)
-    if course.index == 0 or stage.schedule is not None:
-        span = course.schedule_span
+            run.writer.event("stage_start", step=run.step, name=stage.name, index=progress.index)
+    if progress.index == 0 or stage.schedule is not None:
+        span = progress.schedule_span
         warn_of_long_warmup(run.schedule, span.steps, span.per_epoch)
     _call_task(run)
     run.fire("stage_start", stage.name)
@@ -275,19 +275,19 @@ def announce_stage(run: EngineRun) -> None:
 
 def end_stage(run: EngineRun) -> None:
     """Tell hooks that the current stage is over."""
-    course = run.course
+    progress = run.stage_progress
     run.meter.deliver()
-    run.fire("stage_end", course.stage.name)
-    if len(course.stages) > 1:
-        reason = course.end_reason or run.stop_reason
-        run.writer.event("stage_end", step=run.step, name=course.stage.name, reason=reason)
+    run.fire("stage_end", progress.stage.name)
+    if len(progress.stages) > 1:
+        reason = progress.end_reason or run.stop_reason
+        run.writer.event("stage_end", step=run.step, name=progress.stage.name, reason=reason)
 
 
 def start_next_stage(run: EngineRun) -> None:
     """End the current stage and start the next one at the run's position."""
     end_stage(run)
     apply_next_stage(run)
-    run.course.plan_stage_end(run)
+    run.stage_progress.plan_stage_end(run)
     announce_stage(run)
     run.plan.start(run)
     run.rate.adopt()
@@ -295,9 +295,9 @@ def start_next_stage(run: EngineRun) -> None:
 
 def apply_next_stage(run: EngineRun) -> None:
     """Make the next stage the current one, with all that it changes; no event is fired."""
-    run.course.advance(run)
+    run.stage_progress.advance(run)
     with rebinding(run) if run.optimizer is not None else nullcontext():
-        _apply(run, (run.course.stage,))
+        _apply(run, (run.stage_progress.stage,))
 
 
 def _apply(run: EngineRun, stages: Sequence[Stage], *, is_resumed: bool = False) -> None:
@@ -310,22 +310,22 @@ def _apply(run: EngineRun, stages: Sequence[Stage], *, is_resumed: bool = False)
         if stage.loss and run.loss is not None:
             run.loss.set_weights(stage.loss)
     _set_loaders(run, stages)
-    course = run.course
-    if is_resumed and course.changes and run.optimizer is not None:
+    progress = run.stage_progress
+    if is_resumed and progress.changes and run.optimizer is not None:
         rebuild_optimizer(run)
-    elif not is_resumed and (course.stage.optim or _has_unoptimized_parameters(run)):
-        apply_optim_change(run, course.stage.optim)
+    elif not is_resumed and (progress.stage.optim or _has_unoptimized_parameters(run)):
+        apply_optim_change(run, progress.stage.optim)
     _count_steps(run)
     _choose_schedule(run)
 
 
 def _call_task(run: EngineRun) -> None:
     """Call the task's ``on_stage_start`` with the arguments that it declares."""
-    method, course = getattr(run.task, STAGE_METHOD, None), run.course
+    method, progress = getattr(run.task, STAGE_METHOD, None), run.stage_progress
     if method is None:
         return
-    params = {"run": run, "name": course.stage.name}
-    params |= merge_task_params(course.stages[: course.index + 1])
+    params = {"run": run, "name": progress.stage.name}
+    params |= merge_task_params(progress.stages[: progress.index + 1])
     declared = inspect.signature(method).parameters
     is_open = any(one.kind is one.VAR_KEYWORD for one in declared.values())
     given = {name: value for name, value in params.items() if is_open or name in declared}
@@ -348,7 +348,7 @@ def _freeze(run: EngineRun, stage: Stage) -> None:
 
 def _has_unoptimized_parameters(run: EngineRun) -> bool:
     """Whether the stage trains parameters that the optimizer lacks and can get."""
-    if run.optimizer is None or run.make_optimizer is None or not run.course.stage.unfreeze:
+    if run.optimizer is None or run.make_optimizer is None or not run.stage_progress.stage.unfreeze:
         return False
     held = {id(one) for group in run.optimizer.param_groups for one in group["params"]}
     return any(one.requires_grad and id(one) not in held for one in run.model.parameters())
@@ -356,11 +356,11 @@ def _has_unoptimized_parameters(run: EngineRun) -> bool:
 
 def _choose_schedule(run: EngineRun) -> None:
     """Give the run the schedule of its stage, which starts with the rates before any schedule."""
-    make, optimizer = run.course.stage.schedule, run.optimizer
-    if optimizer is None or (make is None and run.schedule is run.course.schedule):
+    make, optimizer = run.stage_progress.stage.schedule, run.optimizer
+    if optimizer is None or (make is None and run.schedule is run.stage_progress.schedule):
         return
     reset_to_base_rates(optimizer)
-    run.schedule = run.course.schedule if make is None else make(optimizer)
+    run.schedule = run.stage_progress.schedule if make is None else make(optimizer)
 
 
 def _set_loaders(run: EngineRun, stages: Iterable[Stage]) -> None:
@@ -378,13 +378,13 @@ def _set_loaders(run: EngineRun, stages: Iterable[Stage]) -> None:
 
 def _count_steps(run: EngineRun) -> None:
     """Find how long the current stage is, and the run with all stages after it."""
-    course, epoch = run.course, read_epoch_size(run.feed)
-    start = int(course.stage_start["st"])
-    position = TrainingPosition(start, int(course.stage_start["ep"]), course.stage_start_batch)
-    end = position.after(course.stage.length, epoch)
-    course.set_stage_length(None if end.step is None else end.step - start, _steps_of(epoch))
-    *_, end = _positions(course.stages[course.index + 1 :], end, epoch)
-    times = [stage.length for stage in course.stages] if len(course.stages) == 1 else []
+    progress, epoch = run.stage_progress, read_epoch_size(run.feed)
+    start = int(progress.stage_start["st"])
+    position = TrainingPosition(start, int(progress.stage_start["ep"]), progress.stage_start_batch)
+    end = position.after(progress.stage.length, epoch)
+    progress.set_stage_length(None if end.step is None else end.step - start, _steps_of(epoch))
+    *_, end = _positions(progress.stages[progress.index + 1 :], end, epoch)
+    times = [stage.length for stage in progress.stages] if len(progress.stages) == 1 else []
     run.limits = find_limits(end, [*times, run.options.train.max_time])
 
 

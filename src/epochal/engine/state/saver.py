@@ -57,7 +57,7 @@ def save_if_requested(run: EngineRun) -> None:
     is_ended_from_outside = is_interrupted_or_preempted(run)
     ends_epoch_next = run.is_in_epoch and run.feed.is_complete and not is_ended_from_outside
     if run.stop_reason and run.diverged_at is None and not ends_epoch_next:
-        run.course.before_last_save(run)
+        run.stage_progress.before_last_save(run)
     saver = run.find_part(Saver)
     if saver is None:
         run.save_reasons = ""

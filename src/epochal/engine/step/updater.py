@@ -96,7 +96,7 @@ class Updater:
             self._shared, self._most_at_once = SharedStep(run), 0
         self._has_own_zero_grad = type(run.optimizer).zero_grad is not Optimizer.zero_grad
         self._read_parameters()
-        used, self.rate = run.rate.used_state(), run.course.find_rate(run)
+        used, self.rate = run.rate.used_state(), run.stage_progress.find_rate(run)
         self.rate.load_used_state(used)  # a change of the optimizer is for the next update
         run.rate = self.rate
         self._bind_guard(run)

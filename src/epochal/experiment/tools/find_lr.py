@@ -211,8 +211,8 @@ def _limit_run(run: EngineRun, steps: int) -> None:
     train = replace(run.options.train, for_=length, max_time=None, until=None)
     engine = replace(run.options.engine, on_nonfinite="warn")
     run.options = replace(run.options, train=train, engine=engine)
-    first = replace(run.course.stages[0], length=length, until=None, schedule=None)
-    run.course = StageProgress((first,))
+    first = replace(run.stage_progress.stages[0], length=length, until=None, schedule=None)
+    run.stage_progress = StageProgress((first,))
 
 
 @final

@@ -241,12 +241,12 @@ def _find_long_warmups(run: EngineRun, config: Node) -> Iterator[Problem]:
 
 def _iter_schedules(run: EngineRun, config: Node) -> Iterator[tuple[str, ScheduleSpan]]:
     """The path of each schedule in the config, and the steps over which it is counted."""
-    course = run.course
-    yield "schedule", course.run_span
+    progress = run.stage_progress
+    yield "schedule", progress.run_span
     for name in config.get("optim").mapping:
-        yield f"optim.{name}.schedule", course.run_span
-    ends = [*course.starts[1:], course.run_span.steps]
-    for stage, first, end in zip(course.stages, course.starts, ends, strict=False):
+        yield f"optim.{name}.schedule", progress.run_span
+    ends = [*progress.starts[1:], progress.run_span.steps]
+    for stage, first, end in zip(progress.stages, progress.starts, ends, strict=False):
         steps = None if first is None or end is None else end - first
         yield f"{stage.key}.schedule", ScheduleSpan(0, steps)
 

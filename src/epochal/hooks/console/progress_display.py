@@ -180,7 +180,7 @@ class RunProgress:
     """Follows one run; can be read from another thread."""
 
     def __init__(self, run: EngineRun) -> None:
-        self.is_by_steps = bool(run.course.starts) and not run.course.ends_by_epochs
+        self.is_by_steps = bool(run.stage_progress.starts) and not run.stage_progress.ends_by_epochs
         """Whether it counts the steps of the run, not those of an epoch."""
 
         self.counts_per_sample: float | None = None

@@ -150,9 +150,9 @@ def test_a_stage_without_an_end_lasts_until_a_hook_stops_the_run() -> None:
 
 
 def test_a_checkpoint_of_a_stage_that_does_not_exist_is_refused() -> None:
-    course = StageProgress((stage("a", "1ep"), stage("b", "1ep")))
-    course.index = 1
-    state = course.state_dict()
+    progress = StageProgress((stage("a", "1ep"), stage("b", "1ep")))
+    progress.index = 1
+    state = progress.state_dict()
     with pytest.raises(CheckpointError, match="is of stage 2, 'b', and there are 1"):
         StageProgress((stage("a", "1ep"),)).load_state_dict(state, None)
 
@@ -160,6 +160,6 @@ def test_a_checkpoint_of_a_stage_that_does_not_exist_is_refused() -> None:
 def test_a_checkpoint_has_the_index_and_the_name_of_its_stage() -> None:
     states = []
     run = staged(stage("a", "2st"), stage("b", "2st"))
-    run.on("step_end", lambda run: states.append(run.course.state_dict()))
+    run.on("step_end", lambda run: states.append(run.stage_progress.state_dict()))
     fit(run)
     assert [(one["index"], one["name"]) for one in states] == [(0, "a")] * 2 + [(1, "b")] * 2

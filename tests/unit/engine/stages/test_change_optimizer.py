@@ -255,7 +255,7 @@ def test_a_change_that_fails_leaves_everything_as_it_was() -> None:
             options = run.options.optim
             with pytest.raises((TypeError, ConfigError)):
                 run.change_optim(**change)
-            assert run.course.changes == []
+            assert run.stage_progress.changes == []
             assert run.options.optim == options
 
         run = described(tried, parts=given)

@@ -30,8 +30,8 @@ def test_only_an_optimizer_of_the_config_can_be_rebuilt(shop: Path) -> None:
 
 
 def test_a_run_has_one_stage_unless_the_config_says_more(shop: Path) -> None:
-    assert look(lambda run: [one.name for one in run.course.stages]) == ["main"]
-    assert look(lambda run: str(run.course.stage.length)) == "1ep"  # as --fast has it
+    assert look(lambda run: [one.name for one in run.stage_progress.stages]) == ["main"]
+    assert look(lambda run: str(run.stage_progress.stage.length)) == "1ep"  # as --fast has it
 
 
 class Curious(ep.Experiment):
