@@ -92,7 +92,7 @@ def launch_ranks(
         has_own_groups: Whether each is in a process group of its own, which Ctrl-C does not reach.
 
     Raises:
-        NodesLostError: The machines did not meet, or their meeting point is gone.
+        NodesLostError: The machines did not connect, or the endpoint of their rendezvous is gone.
     """
     rendezvous = nodes.make_rendezvous()
     with (

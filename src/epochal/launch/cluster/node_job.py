@@ -55,7 +55,7 @@ class NodeStart:
         resume, parent = plan_restart(run_dir)
         return replace(self, resume=resume, parent=parent or self.parent)
 
-    def meeting(self, nodes: int | str, endpoint: str) -> NodeStart:
+    def with_rendezvous(self, nodes: int | str, endpoint: str) -> NodeStart:
         """The same start as one of several machines that connect to an endpoint."""
         words = ("--nnodes", str(nodes), "--rdzv-endpoint", endpoint)
         return replace(self, options=(*self.options, *words))

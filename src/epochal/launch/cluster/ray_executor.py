@@ -72,9 +72,9 @@ class RayNode:
             probe.bind(("", 0))
             return f"{ray.util.get_node_ip_address()}:{probe.getsockname()[1]}"
 
-    def meet(self, nodes: int | str, endpoint: str) -> None:
+    def join(self, nodes: int | str, endpoint: str) -> None:
         """Take part in a run of several nodes; call it before the first ``poll``."""
-        self._job = NodeJob(self._start.meeting(nodes, endpoint))
+        self._job = NodeJob(self._start.with_rendezvous(nodes, endpoint))
 
     def poll(self) -> tuple[str, int | None]:
         """The id of the node, and the exit code of the job, if it has ended."""
@@ -106,7 +106,7 @@ class RayExecutor(Executor):
         request = plan_node_start(start, options, int(resources["num_gpus"]))
         if options.node_range[1] > 1:
             words = [f"{options.nodes} nodes ({_STRATEGY}), on each:", *words]
-            request = request.meeting(options.nodes, "FIRST_NODE:PORT")
+            request = request.with_rendezvous(options.nodes, "FIRST_NODE:PORT")
         return f"ray {' '.join(words)}: {describe_node_start(start, request)}"
 
     @override
@@ -278,7 +278,7 @@ class _RayGroup(JobHandle):
             except ray.exceptions.RayActorError:
                 self._end(PREEMPTED)
                 return
-            self._members = [self._let_meet(actor) for actor in self._actors]
+            self._members = [self._join(actor) for actor in self._actors]
 
     def _start(self) -> None:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -290,8 +290,8 @@ class _RayGroup(JobHandle):
             self._actors.append(_start_actor(self._request, self._resources, place))
         self._answer = self._actors[0].find_endpoint.remote()
 
-    def _let_meet(self, actor: Any) -> _RayHandle:  # noqa: ANN401
-        actor.meet.remote(self._nodes, self._endpoint)
+    def _join(self, actor: Any) -> _RayHandle:  # noqa: ANN401
+        actor.join.remote(self._nodes, self._endpoint)
         return _RayHandle(actor, self._request.log)
 
     def _watch(self) -> None:
@@ -333,7 +333,7 @@ class _RayGroup(JobHandle):
                 self._asked.add(node["NodeID"])
                 place = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
                 actor = _start_actor(self._request, self._resources, place)
-                self._members.append(self._let_meet(actor))
+                self._members.append(self._join(actor))
 
     def _end(self, code: int) -> None:
         import ray

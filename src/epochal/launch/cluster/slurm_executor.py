@@ -80,7 +80,7 @@ class SlurmExecutor(Executor):
         ]
         request = plan_node_start(start, options, options.gpus_per_node)
         if options.node_range[1] > 1:
-            request = request.meeting(options.nodes, "FIRST_NODE:PORT")
+            request = request.with_rendezvous(options.nodes, "FIRST_NODE:PORT")
         return f"sbatch {shlex.join(words)}: {describe_node_start(start, request)}"
 
     @override
@@ -194,7 +194,7 @@ class SlurmCall:
         place = JobEnvironment()
         if place.num_tasks > 1:
             port = _FIRST_PORT + crc32(place.job_id.encode()) % _PORTS  # the same on all nodes
-            start = start.meeting(place.num_tasks, f"{place.hostnames[0]}:{port}")
+            start = start.with_rendezvous(place.num_tasks, f"{place.hostnames[0]}:{port}")
         # The process of the run starts others; it is none of the ranks that Slurm has started.
         start = replace(start, environment={**start.environment, "SLURM_PROCID": ""})
         number = signal.Signals[f"SIG{JobEnvironment.USR_SIG}"]
