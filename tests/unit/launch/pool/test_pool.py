@@ -14,7 +14,7 @@ import pytest
 
 from epochal.launch.pool.backlog import JobList
 from epochal.launch.pool.pool import CANNOT_START, Pool
-from epochal.launch.pool.run_jobs import keep_output, run_jobs
+from epochal.launch.pool.run_jobs import find_last_line, keep_output, run_jobs
 from pooled import (
     ScriptedExecutor,
     ScriptedHandle,
@@ -304,3 +304,19 @@ def test_a_killed_pool_leaves_no_process_and_its_leases_are_recovered(
         assert heard.read(1) == b""  # both have ended: nothing holds the pipe any more
     assert leases.acquire() is not None
     assert leases.acquire() is not None
+
+
+def test_the_reason_of_a_failure_is_the_message_in_its_box(tmp_path: Path) -> None:
+    box = "╭─ run failed: LeaseLostError ─╮\n{}╰──────────────────────────────╯\n"
+    text = "│ runs/a: the folder of the    │\n│ run was deleted or moved     │\n"
+    hint = "│   this process stopped       │\n"
+    rows = (
+        ("plain\nlast line\n\n---\n", "last line"),
+        (f"noise\n{box.format(text + hint)}", "runs/a: the folder of the run was deleted or moved"),
+        (f"{box.format(text)}later\n", "later"),
+    )
+    log = tmp_path / "1.log"
+    for written, found in rows:
+        log.write_text(written)
+        assert find_last_line(log) == found, written
+    assert find_last_line(tmp_path / "missing") == ""
