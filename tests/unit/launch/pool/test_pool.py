@@ -166,6 +166,24 @@ def test_sigterm_stops_the_pool(tmp_path: Path) -> None:
     assert backlog.ends[1].code == 75
 
 
+def test_sigterm_again_kills_but_not_in_the_same_moment(tmp_path: Path) -> None:
+    now, pause = [0.0], [0.0]
+
+    def stop(pool: Pool) -> None:
+        if pool.running and pool.mode == "running":
+            os.kill(os.getpid(), signal.SIGTERM)
+            now[0] += pause[0]
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    # A killed parent with threads sends several at once: the jobs must still save.
+    for pause[0], calls in ((0.01, ["stop"]), (1.0, ["kill"])):
+        backlog = JobList(waiting_jobs(tmp_path / f"jobs{pause[0]}", 1))
+        executor = ScriptedExecutor({1: None})
+        leases = make_leases(tmp_path)
+        make_pool(backlog, executor, leases, show=stop, clock=lambda: now[0]).run()
+        assert executor.handles[1].calls == calls, pause
+
+
 def test_an_error_of_the_pool_kills_its_jobs(tmp_path: Path) -> None:
     def fail(pool: Pool) -> None:
         if pool.running:
