@@ -328,6 +328,31 @@ def test_new_runs_points_and_log_lines_appear_by_themselves(
         writer.close()
 
 
+def test_typed_readme_survives_other_tabs_and_reloads_and_a_deleted_run_says_so(
+    served: ServedRuns, tmp_path: Path, open_page: Callable[..., Page]
+) -> None:
+    shutil.copytree(served.root, tmp_path / "runs")
+    with serving(tmp_path / "runs") as own:
+        page = open_page(own, f"#/runs/{BASE}/readme")
+        text = page.get_by_label("Text in Markdown")
+        page.get_by_role("button", name="Edit").click()
+        text.fill("# half of a thought\n")
+        page.get_by_role("link", name="Charts").click()
+        page.get_by_label("Smoothing").wait_for()
+        page.get_by_role("link", name="README").click()
+        expect(text).to_have_value("# half of a thought\n")
+        page.reload()
+        expect(text).to_have_value("# half of a thought\n")
+        page.get_by_role("button", name="Cancel").click()
+        page.reload()
+        page.get_by_role("button", name="Edit").wait_for()
+        assert text.count() == 0, "what was cancelled is gone"
+
+        [folder] = own.root.glob(f"*/*/{BASE}")
+        shutil.rmtree(folder)
+        page.get_by_role("alert").filter(has_text="deleted or moved").wait_for()
+
+
 def test_a_readme_is_edited_mail_is_read_and_a_run_deleted(
     served: ServedRuns, tmp_path: Path, open_page: Callable[..., Page]
 ) -> None:

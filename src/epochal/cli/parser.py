@@ -144,8 +144,10 @@ def _refuse(parser: argparse.ArgumentParser, verb: str | None, word: str) -> NoR
     options = {name.lstrip("-"): name for action in shown for name in action.option_strings}
     key, _, value = word.lstrip("-").partition("=")
     meant = nearest(key, options) if word.startswith("-") else None
-    hint = f"`epochal {verb} --help` lists the options" if word.startswith("-") else ""
-    if "." in key:
+    hint = f"`epochal {verb} --help` lists the options"
+    if not word.startswith("-"):
+        hint = f"did you mean '--run {word}'?" if "run" in options else ""
+    elif "." in key:
         hint = f"write {key}={value or 'VALUE'}"
     elif meant is not None:
         hint = f"did you mean {options[meant]!r}?"

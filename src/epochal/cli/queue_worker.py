@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, final
 
 from epochal.launch.child_process import start_child
 from epochal.launch.queue.queue import Queue
+from epochal.launch.queue.worker import read_worker
+from epochal.records.layout.process import describe_process
 from epochal.records.layout.run_folders import make_epochal_dir
+from epochal.text.command import epochal_command
 
 if TYPE_CHECKING:
     import subprocess
     from pathlib import Path
 
 LOG_FILE = "worker.log"
+_MAX_LOG_BYTES = 1_000_000
 
 
 @final
@@ -31,7 +35,8 @@ class ChildWorker:
         self._runs_dir = runs_dir.absolute()
         self._children: list[subprocess.Popen[bytes]] = []
         self.log = make_epochal_dir(self._runs_dir) / LOG_FILE
-        self.log.unlink(missing_ok=True)
+        if self.log.is_file() and self.log.stat().st_size > _MAX_LOG_BYTES:
+            self.log.unlink()  # a shorter one may be that of another server of these runs
         self._start("queue", "work", "--wait")
 
     def _start(self, *words: str) -> None:
@@ -52,10 +57,11 @@ class ChildWorker:
     def stop(self) -> None:
         """Let running jobs save, and wait until they end; Ctrl-C kills them."""
         running = [one for one in self._children if one.poll() is None]
+        queue, own = Queue(self._runs_dir), [describe_process(one.pid) for one in running]
+        jobs = sum(read_worker(job) in own for job in queue.list_jobs("running"))
         for one in running:
             one.send_signal(signal.SIGTERM)
-        jobs = len(Queue(self._runs_dir).list_jobs("running"))
-        if jobs and running:
+        if jobs:
             noun = "run saves" if jobs == 1 else f"{jobs} runs save"
             print(f"the {noun} and will be continued; Ctrl-C again kills", flush=True)
         try:
@@ -66,3 +72,9 @@ class ChildWorker:
                 with suppress(ProcessLookupError):
                     one.send_signal(signal.SIGTERM)  # a pool kills its jobs after a second one
                 one.wait()
+        waiting = len(queue.list_jobs("waiting"))
+        if waiting and running:
+            noun = "1 job waits" if waiting == 1 else f"{waiting} jobs wait"
+            command = epochal_command()
+            ways = f"`{command} serve --allow-launch` or `{command} queue work`"
+            print(f"{noun} in the queue for {ways}", flush=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
 
+from epochal.errors import RecordError
 from epochal.records.layout.stop_request import STOP_REQUESTED, write_stop_request
 from epochal.sweep.report.importance import measure_importance
 from epochal.sweep.sweep_folder import list_sweeps
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from epochal.sweep.settings import SweepSettings
     from epochal.sweep.sweep_folder import SweepFolder
     from epochal.sweep.trials import Trial
+
+
+_ENDED = ("finished", "pruned", "failed")
 
 
 @final
@@ -55,7 +60,13 @@ class FolderSweepReader(SweepReader):
         folder.require_own()
         # More than there are, also if the last search was stopped early.
         settings = folder.read_settings()
-        known = max(settings.num_trials or 0, len(read_trials(folder, settings)))
+        found = read_trials(folder, settings)
+        points = replace(settings, num_trials=None).num_planned
+        if points == sum(one.state in _ENDED for one in found.values()):
+            raise RecordError(
+                f"{sweep_id}: every point of the grid was tried\n  start a sweep of a larger space"
+            )
+        known = max(settings.num_planned or 0, len(found))
         folder.change([f"sweep.trials={known + trials}"])
         return folder.is_locked()
 
@@ -92,7 +103,7 @@ def _read(folder: SweepFolder) -> dict[str, Any]:
     return {
         **summary,
         # The summary is written when a trial ends, and lacks trials that were added since.
-        "planned": summary["planned"] if settings.num_trials is None else settings.num_trials,
+        "planned": settings.num_planned,
         "trials": len(trials),
         **{name: states[name] for name in ("finished", "pruned", "failed")},
         "method": settings.method,

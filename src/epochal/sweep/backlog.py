@@ -354,7 +354,7 @@ class SweepBacklog(Backlog):
         """Write what lists of runs say about the sweep."""
         self._summarised = time.monotonic()
         best, metric = self.best, self.settings.objectives[0].metric
-        planned = self.settings.num_trials
+        planned = self.settings.num_planned
         found = None if best is None else best.get_objectives(self.settings)
         facts: dict[str, object] = {
             "trials": len(self.trials),

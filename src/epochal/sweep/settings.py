@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, final, get_args
 
@@ -29,6 +31,7 @@ KEYS = (
 )
 """The keys of the section ``sweep``."""
 
+_MAX_COUNTED = 10_000
 _WANDB_KEYS = {
     "parameters": "space",
     "run_cap": "trials",
@@ -105,6 +108,17 @@ class SweepSettings:
         """Whether a value of the first objective is at least as good as the target."""
         target = self.target
         return target is not None and not self.objectives[0].is_better(target, value)
+
+    @cached_property
+    def num_planned(self) -> int | None:
+        """How many trials there are in the end; None for a grid with too many points to count."""
+        if self.method != "grid":
+            return self.num_trials
+        points = list(islice(self.space.iter_grid(), _MAX_COUNTED + 1))
+        if len(points) > _MAX_COUNTED:
+            return self.num_trials
+        count = sum(map(self.is_allowed, points))
+        return count if self.num_trials is None else min(count, self.num_trials)
 
     def is_allowed(self, values: Mapping[str, Any]) -> bool:
         """Whether values meet the constraints on values."""

@@ -36,6 +36,8 @@ def test_unknown_arguments_are_refused(epochal: Command) -> None:
         (("restore", "one", "two", "three"), "unknown argument 'three'"),
         (("run", "a.yaml", "--optim.lr=3"), "write optim.lr=3"),
         (("run", "a.yaml", "--optim.lr", "3"), "write optim.lr=VALUE"),
+        (("serve", "last"), "unknown argument 'last'; did you mean '--run last'?"),
+        (("restore", "one", "two", "a.yaml"), "unknown argument 'a.yaml'\n"),
         (("runs", "--zzz"), "unknown argument '--zzz'"),
         (("run", "a.yaml", "--lr", "3"), "'--lr'; write SECTION.lr=VALUE to change the config"),
         (("run", "a.yaml", "--lr=3"), "'--lr=3'; write SECTION.lr=3 to change the config"),

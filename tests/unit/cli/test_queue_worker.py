@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
+from epochal import durable
+from epochal.cli import queue_worker
 from epochal.cli.queue_worker import ChildWorker
 from epochal.launch.queue.queue import Queue
+from epochal.records.layout.process import describe_process
 from pooled import waiting_jobs
 
 if TYPE_CHECKING:
@@ -20,6 +24,7 @@ class FakeChild:
 
     def __init__(self, command: list[str], *, needs: int = 1) -> None:
         self.command, self.needs = command, needs
+        self.pid = os.getpid()
         self.signals: list[int] = []
 
     def poll(self) -> int | None:
@@ -62,14 +67,47 @@ def test_jobs_save_when_the_worker_stops(children, tmp_path: Path, capsys) -> No
     queue = Queue(tmp_path)
     queue.add(waiting_jobs(tmp_path / "jobs", 2))
     worker = ChildWorker(tmp_path)
-    queue.update(1, ["waiting"], state="running")
+    own = run_job(queue, 1, pid=os.getpid())
     worker.stop()
     assert children[0].signals == [signal.SIGTERM]
     assert not worker.is_alive
-    out = capsys.readouterr().out
-    assert out == "the run saves and will be continued; Ctrl-C again kills\n"
+    saves, waits = capsys.readouterr().out.splitlines()
+    assert saves == "the run saves and will be continued; Ctrl-C again kills"
+    assert waits.startswith("1 job waits in the queue for `")
+    assert waits.endswith(" queue work`")
+    own.release()
     worker.stop()
     assert children[0].signals == [signal.SIGTERM], "it has ended already"
+
+
+def run_job(queue: Queue, number: int, *, pid: int) -> durable.HeldLock:
+    """Mark a job as one that the worker with this process id runs."""
+    queue.update(number, ["waiting"], state="running")
+    [job] = queue.list_jobs("running")
+    facts = describe_process(pid) | {"job": number}
+    held = durable.try_lock(job.file.with_suffix(".lock"), facts)
+    assert held is not None
+    return held
+
+
+def test_jobs_of_another_worker_are_not_said_to_end(children, tmp_path: Path, capsys) -> None:
+    queue = Queue(tmp_path)
+    queue.add(waiting_jobs(tmp_path / "jobs", 1))
+    worker = ChildWorker(tmp_path)
+    other = run_job(queue, 1, pid=1)
+    worker.stop()
+    assert capsys.readouterr().out == ""
+    other.release()
+
+
+def test_second_server_keeps_the_log_of_the_first(
+    children, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = ChildWorker(tmp_path)
+    first.log.write_text("started 1\n")
+    assert ChildWorker(tmp_path).log.read_text() == "started 1\n"
+    monkeypatch.setattr(queue_worker, "_MAX_LOG_BYTES", 5)
+    assert ChildWorker(tmp_path).log.read_text() == "", "a long one is not kept for ever"
 
 
 def test_ctrl_c_kills_what_takes_too_long(children, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from browsing import Browser
 from comparing import default, make_run
 from epochal.cli.sweep_reader import FolderSweepReader
+from epochal.errors import RecordError
 from epochal.records.layout.stop_request import read_stop_request
 from epochal.web.app import WebApp
 from swept import leave_run, new_sweep
@@ -89,6 +90,22 @@ def test_a_sweep_is_stopped_and_continued_with_more_trials(tmp_path: Path) -> No
     forged = browser.send("POST", f"{path}/add", body={"trials": 1})
     assert forged.status == 409, "it was not changed by this user"
     browser.close()
+
+
+def test_no_trials_are_added_to_a_grid_whose_points_were_all_tried(tmp_path: Path) -> None:
+    space = "  space: {optim.lr: [0.1, 0.2, 0.3]}\n"
+    folder = new_sweep(tmp_path, "  method: grid\n", space=space)
+    reader = FolderSweepReader(folder.path.parent.parent)
+    base = folder.read_base()
+    for number, rate in enumerate((0.1, 0.2, 0.3)):
+        assert not reader.add_trials(folder.id, 1), "nothing runs it"
+        found = reader.read(folder.id)
+        assert found is not None
+        assert (found["planned"], found["trials"]) == (3, number)
+        facts = {"sweep": folder.id, "number": number, "repeat": 0, "values": {"optim.lr": rate}}
+        leave_run(folder.write_job(base, facts), values=[rate])
+    with pytest.raises(RecordError, match="every point of the grid was tried"):
+        reader.add_trials(folder.id, 1)
 
 
 def test_scatter_shows_settings_and_what_mattered(tmp_path: Path) -> None:

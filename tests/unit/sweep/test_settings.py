@@ -76,6 +76,22 @@ def test_defaults_follow_the_config() -> None:
     assert grid.num_trials is None
 
 
+def test_the_points_of_a_grid_are_counted() -> None:
+    small = {"model.width": [1, 2, 3], "seed": [1, 2]}
+    large = {"model.width": list(range(200)), "seed": list(range(200))}
+    rows = (
+        ({"space": small}, 6),
+        ({"space": small, "trials": 4}, 4),
+        ({"space": small, "trials": 40}, 6),
+        ({"space": small, "constraints": ["model.width * seed <= 2"]}, 3),
+        ({"space": large}, None),
+        ({"space": large, "trials": 4}, 4),
+        ({"space": small, "method": "random", "trials": 40}, 40),
+    )
+    for section, planned in rows:
+        assert _read({"method": "grid"} | section).num_planned == planned, section
+
+
 def test_a_sweep_file_of_wandb_is_understood() -> None:
     found = _read(
         {

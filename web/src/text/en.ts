@@ -30,6 +30,7 @@ export const en = {
   "state.unreachable": "the server does not answer",
   "state.unknown_page": "There is no such page",
   "state.to_runs": "Go to the runs",
+  "state.gone": "This was deleted or moved. The page shows what it loaded before.",
   "state.to_list": "Go to the list",
 
   "common.close": "Close",

@@ -32,6 +32,7 @@ export const zh: Record<keyof typeof en, string> = {
   "state.unreachable": "服务器没有响应",
   "state.unknown_page": "没有这个页面",
   "state.to_runs": "前往运行列表",
+  "state.gone": "它已被删除或移动。页面显示的是之前加载的内容。",
   "state.to_list": "前往列表",
 
   "common.close": "关闭",

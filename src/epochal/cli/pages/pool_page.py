@@ -103,8 +103,7 @@ class PoolPage:
         ]
         most = min(_MAX_ROWS, max(shutil.get_terminal_size().lines - _OTHER_LINES, 3))
         rows = _choose_rows(sorted(rows, key=lambda row: int(row[0])), most)
-        saved = (0, *_STATES)  # a run that was saved can be continued: no failure
-        failed = sum(entry.end is not None and entry.end.code not in saved for entry in pool.ended)
+        failed = count_failed(entry.end.code for entry in pool.ended if entry.end is not None)
         counts = [
             f"{len(pool.running)} running",
             f"{pool.backlog.count_waiting()} waiting",
@@ -159,6 +158,11 @@ def _tell(what: str, waiting: WaitingJob, rest: str, total: str) -> None:
 
 def _after_colon(text: str) -> str:
     return f": {text}" if text else ""
+
+
+def count_failed(codes: Iterable[int]) -> int:
+    """How many jobs failed; a run that was saved can be continued, and did not fail."""
+    return sum(code != 0 and code not in _STATES for code in codes)
 
 
 def name_end(end: JobEnd) -> str:

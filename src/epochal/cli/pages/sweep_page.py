@@ -190,7 +190,7 @@ def format_values(trial: Trial) -> str:
 def _count_lines(
     states: Counter[TrialState], settings: SweepSettings, stop_reason: str = ""
 ) -> Iterator[str]:
-    count, planned = states.total(), settings.num_trials
+    count, planned = states.total(), settings.num_planned
     total = "" if planned is None else f" of {max(planned, count)}"  # fewer may be wanted by now
     parts = [f"{count}{total} trials"]
     parts += [f"{states[one]} {one}" for one in _STATES if states[one]]

@@ -222,7 +222,7 @@ def _change(action: str, ids: Sequence[int], queue: Queue) -> None:
 
 
 def _work(args: argparse.Namespace, queue: Queue) -> int:
-    from epochal.cli.pages.pool_page import PoolPage, print_plan
+    from epochal.cli.pages.pool_page import PoolPage, count_failed, print_plan
     from epochal.launch.pool.pool import Pool
     from epochal.launch.pool.run_jobs import exit_code_of
     from epochal.launch.queue.worker import QueueBacklog, list_ready
@@ -243,7 +243,7 @@ def _work(args: argparse.Namespace, queue: Queue) -> int:
         if job.id not in known and not job.starts:  # its files are gone, or not ours
             codes[job.id] = RecordError.exit_code
             print(escape_control(f"job {job.id} was not started: {job.error}"))
-    failed = sum(code != 0 for code in codes.values())
+    failed = count_failed(codes.values())
     waiting = queue.list_jobs("waiting")
     text = f"{format_count(len(codes), 'job')}, {failed} failed"
     print(text + (f", {len(waiting)} waiting" if waiting else ""))

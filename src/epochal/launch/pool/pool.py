@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -32,6 +33,9 @@ CANNOT_START = 71
 
 _MAX_ENDED = 1000
 _STOPPING = ("SIGTERM", "SIGHUP")
+_REPEATED_SECONDS = 0.2
+"""Signals to stop that follow each other more closely than this are one request."""
+
 
 Mode = Literal["running", "draining", "stopping", "killing"]
 """``draining``: start no more jobs; ``stopping``: also ask the running ones to save and end."""
@@ -116,6 +120,7 @@ class Pool:
         self._waits_for_more = waits_for_more
         self.clock = clock
         self._tick_seconds = tick_seconds
+        self._last_stop = -math.inf
         self._pipe = os.pipe()
         os.set_blocking(self._pipe[0], False)
         os.set_blocking(self._pipe[1], False)
@@ -255,7 +260,10 @@ class Pool:
         self.advance(_MODES[min(_MODES.index(self.mode) + 1, len(_MODES) - 1)])
 
     def _handle_stop(self, number: int, frame: FrameType | None) -> None:
-        self.advance("killing" if self.mode == "stopping" else "stopping")
+        # Linux sends SIGTERM once for each thread of a parent that was killed.
+        before, self._last_stop = self._last_stop, self.clock()
+        if self._last_stop - before >= _REPEATED_SECONDS:
+            self.advance("killing" if self.mode == "stopping" else "stopping")
 
     @contextmanager
     def _handling_signals(self) -> Iterator[None]:

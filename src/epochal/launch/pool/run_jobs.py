@@ -6,6 +6,7 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -89,13 +90,25 @@ def keep_output(log: Path, run_dir: Path | None) -> Path:
 
 
 def find_last_line(log: Path) -> str:
-    """The last line of an output that is not empty; errors have their message there."""
+    """The last line of an output that is not empty, or the message in the box at its end."""
     try:
         data = log.read_bytes()[-8192:]
     except OSError:
         return ""
     lines = [line.strip() for line in data.decode("utf-8", "replace").splitlines()]
+    if boxed := _find_boxed(lines):
+        return boxed
     return next((line for line in reversed(lines) if any(map(str.isalnum, line))), "")
+
+
+def _find_boxed(lines: Sequence[str]) -> str:
+    """The first paragraph of the box that failed runs draw around their message; or nothing."""
+    ends = [place for place, line in enumerate(lines) if line[:1] in ("╭", "╰")]
+    if len(ends) < 2 or lines[ends[-1]][0] != "╰" or any(lines[ends[-1] + 1 :]):
+        return ""
+    texts = [line.strip("│")[1:].rstrip() for line in lines[ends[-2] + 1 : ends[-1]]]
+    message = list(takewhile(lambda text: text and not text.startswith(" "), texts))
+    return " ".join(message)
 
 
 def _clean(jobs: Sequence[WaitingJob], ends: Mapping[int, JobEnd]) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
 
@@ -276,6 +276,13 @@ def _describe(job: QueuedJob, end: JobEnd, record: RunRecord | None) -> str:
         return f"killed by signal {-end.code}"
     error = find_last_line(job.log) if record is None else describe_error(record.result)
     return error or f"ended with code {end.code}"
+
+
+def read_worker(job: QueuedJob) -> dict[str, Any]:
+    """The worker that runs a job, as ``describe_process`` describes it; empty if none does."""
+    facts = durable.read_holder(_lock_path(job))
+    facts.pop("job", None)
+    return facts
 
 
 def _is_orphan(job: QueuedJob) -> bool:

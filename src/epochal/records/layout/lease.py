@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 LEASE_FILE = "lease.json"
 HEARTBEAT_FILE = "heartbeat.json"
 BEAT_SECONDS = 15.0
+WATCH_SECONDS = 2.0
+"""How often a process looks whether it is asked to stop, and still owns its folder."""
+
 STALE_AFTER_BEATS = 4
 """Missed heartbeats after which a process that cannot be tested counts as gone."""
 
@@ -185,7 +189,8 @@ def writing_heartbeat(
 ) -> Iterator[None]:
     """Touch the heartbeat of a folder every ``seconds`` in a block, while ``is_owner`` is true.
 
-    A thread does it, so that a long step or evaluation does not look like a crash.
+    A thread does it, so that a long step or evaluation does not look like a crash. It calls
+    ``is_owner`` more often than that: a user who asked the run to stop is waiting.
     """
     path, is_over = folder / HEARTBEAT_FILE, threading.Event()
     facts = {"host": host_name(), "pid": os.getpid(), "beat_seconds": seconds}
@@ -193,9 +198,13 @@ def writing_heartbeat(
         durable.write_json(path, facts)
 
     def beat() -> None:
-        while not is_over.wait(seconds) and is_owner():
-            with suppress(OSError):
-                os.utime(path)
+        looks_per_beat = math.ceil(seconds / WATCH_SECONDS)
+        looks = 0
+        while not is_over.wait(seconds / looks_per_beat) and is_owner():
+            looks += 1
+            if looks % looks_per_beat == 0:
+                with suppress(OSError):
+                    os.utime(path)
 
     thread = threading.Thread(target=beat, name="epochal-heartbeat", daemon=True)
     thread.start()

@@ -223,6 +223,8 @@ class _Parser:
             raise tokens.unexpected("in", f'write "{name.shown} not in (1, 2)"')
         if tokens.next.kind != "sign" or tokens.next.text not in _OPERATORS:
             hint = tokens.meant() or f'write "{name.shown} = VALUE", with = != < <= > >= or ~'
+            if tokens.next.kind == "end" and name.shown.isalnum():
+                hint += f'; "tag ~ {name.shown}" finds it in tags'
             raise tokens.unexpected(f"a comparison after {name.shown!r}", hint)
         operator = tokens.take().text
         return Compare(name, "=" if operator == "==" else operator, (self._parse_value(),))

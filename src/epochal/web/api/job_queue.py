@@ -11,7 +11,7 @@ from epochal import durable
 from epochal.launch.pool.gpus import find_gpus
 from epochal.launch.pool.pool import read_run_file
 from epochal.launch.queue.queue import Queue
-from epochal.records.layout.lease import BEAT_SECONDS, LEASE_FILE, is_owner_alive
+from epochal.records.layout.lease import LEASE_FILE, WATCH_SECONDS, is_owner_alive
 from epochal.records.layout.os_errors import describe_os_error
 from epochal.records.layout.process import host_name
 from epochal.records.layout.stop_request import STOP_REQUESTED, write_stop_request
@@ -150,7 +150,7 @@ def _read_memory(read: Any) -> tuple[int | None, int | None]:  # noqa: ANN401 - 
 
 
 def stop_run(site: Site, call: ApiCall) -> dict[str, Any]:
-    """Ask a run to save and end; it looks for such requests with every heartbeat."""
+    """Ask a run to save and end; it looks for such requests every two seconds."""
     folder = site.folder(call.path["id"])
     if not is_owner_alive(folder, durable.find_object(folder / LEASE_FILE)):
         raise ApiError(409, "the run is not running, so there is nothing to stop")
@@ -159,4 +159,4 @@ def stop_run(site: Site, call: ApiCall) -> dict[str, Any]:
         write_stop_request(folder, f"{STOP_REQUESTED}: on the web page")
     except OSError as error:
         raise ApiError(409, f"the request cannot be written: {describe_os_error(error)}") from error
-    return {"within_seconds": BEAT_SECONDS}
+    return {"within_seconds": WATCH_SECONDS}

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from epochal.errors import Problem
 
 AUDIT_FILE = "launches.jsonl"
-NAME = re.compile(r"[\w.+=@ -]{0,60}")
+_MAX_NAME = 60
+_NOT_IN_NAMES = re.compile(r"[^\w.+=@ -]")
 _SUFFIXES = (".yaml", ".yml", ".toml", ".json")
 _SKIPPED = ("node_modules", "__pycache__", "site-packages", "tests")
 _MAX_DEPTH = 3
@@ -214,8 +215,11 @@ class Launches:
 
 def check_name(name: str) -> None:
     """Refuse a name that could not be the name of a run."""
-    if not NAME.fullmatch(name):
-        raise ApiError(422, "name: has characters that a name cannot have", "use letters")
+    if len(name) > _MAX_NAME:
+        raise ApiError(422, f"name: has more than {_MAX_NAME} characters", "choose a shorter one")
+    if found := _NOT_IN_NAMES.search(name):
+        hint = "use letters, digits, spaces and . + = @ _ -"
+        raise ApiError(422, f"name: cannot contain {found[0]!r}", hint)
 
 
 def _iter_configs(root: Path, runs_dir: Path) -> Iterator[Path]:

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from epochal.cli.pages.pool_page import PoolPage, describe_end, name_end, print_ends
+from epochal.cli.pages.pool_page import PoolPage, count_failed, describe_end, name_end, print_ends
 from epochal.launch.pool.backlog import JobEnd, JobList
 from epochal.launch.pool.pool import Pool
 from pooled import ScriptedExecutor, make_leases, waiting_jobs
@@ -180,3 +180,7 @@ def test_a_pool_without_a_free_device_says_why(
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["waiting for a device: cpu (in use)", "started   1 of 1: 1.yaml on cpu"]
     assert lines[2].startswith("finished  1 of 1: 1.yaml after")
+
+
+def test_jobs_that_saved_and_wait_did_not_fail() -> None:
+    assert count_failed([0, 1, -9, 75, 130, 79]) == 3

@@ -14,7 +14,7 @@ import pytest
 
 from epochal.launch.pool.backlog import JobList
 from epochal.launch.pool.pool import CANNOT_START, Pool
-from epochal.launch.pool.run_jobs import keep_output, run_jobs
+from epochal.launch.pool.run_jobs import find_last_line, keep_output, run_jobs
 from pooled import (
     ScriptedExecutor,
     ScriptedHandle,
@@ -166,6 +166,24 @@ def test_sigterm_stops_the_pool(tmp_path: Path) -> None:
     assert backlog.ends[1].code == 75
 
 
+def test_sigterm_again_kills_but_not_in_the_same_moment(tmp_path: Path) -> None:
+    now, pause = [0.0], [0.0]
+
+    def stop(pool: Pool) -> None:
+        if pool.running and pool.mode == "running":
+            os.kill(os.getpid(), signal.SIGTERM)
+            now[0] += pause[0]
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    # A killed parent with threads sends several at once: the jobs must still save.
+    for pause[0], calls in ((0.01, ["stop"]), (1.0, ["kill"])):
+        backlog = JobList(waiting_jobs(tmp_path / f"jobs{pause[0]}", 1))
+        executor = ScriptedExecutor({1: None})
+        leases = make_leases(tmp_path)
+        make_pool(backlog, executor, leases, show=stop, clock=lambda: now[0]).run()
+        assert executor.handles[1].calls == calls, pause
+
+
 def test_an_error_of_the_pool_kills_its_jobs(tmp_path: Path) -> None:
     def fail(pool: Pool) -> None:
         if pool.running:
@@ -304,3 +322,19 @@ def test_a_killed_pool_leaves_no_process_and_its_leases_are_recovered(
         assert heard.read(1) == b""  # both have ended: nothing holds the pipe any more
     assert leases.acquire() is not None
     assert leases.acquire() is not None
+
+
+def test_the_reason_of_a_failure_is_the_message_in_its_box(tmp_path: Path) -> None:
+    box = "╭─ run failed: LeaseLostError ─╮\n{}╰──────────────────────────────╯\n"
+    text = "│ runs/a: the folder of the    │\n│ run was deleted or moved     │\n"
+    hint = "│   this process stopped       │\n"
+    rows = (
+        ("plain\nlast line\n\n---\n", "last line"),
+        (f"noise\n{box.format(text + hint)}", "runs/a: the folder of the run was deleted or moved"),
+        (f"{box.format(text)}later\n", "later"),
+    )
+    log = tmp_path / "1.log"
+    for written, found in rows:
+        log.write_text(written)
+        assert find_last_line(log) == found, written
+    assert find_last_line(tmp_path / "missing") == ""

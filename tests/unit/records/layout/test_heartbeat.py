@@ -82,6 +82,22 @@ def test_a_heartbeat_ends_when_another_process_owns_the_folder(
     assert not beats
 
 
+def test_requests_to_stop_are_looked_for_more_often_than_a_heartbeat_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beats, asked = list[object](), threading.Event()
+
+    def is_owner() -> bool:
+        asked.set()
+        return True
+
+    monkeypatch.setattr(lease_module.os, "utime", lambda *given: beats.append(given))
+    monkeypatch.setattr(lease_module, "WATCH_SECONDS", 0.001)
+    with writing_heartbeat(tmp_path, seconds=1000, is_owner=is_owner):
+        assert asked.wait(30)
+    assert not beats
+
+
 def test_a_process_elsewhere_is_alive_for_four_beats(tmp_path: Path) -> None:
     with writing_heartbeat(tmp_path, seconds=100):
         assert is_owner_alive(tmp_path, ELSEWHERE)

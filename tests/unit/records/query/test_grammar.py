@@ -67,6 +67,7 @@ MISTAKES = [
     ("", 0, "expected a name, got the end"),
     ("   ", 0, "expected a name, got the end"),
     ("optim.lr", 8, "expected a comparison after 'optim.lr', got the end"),
+    ("baseline", 8, '"tag ~ baseline" finds it in tags'),
     ("optim.lr >", 10, "expected a value, got the end"),
     ("> 3", 0, "expected a name, got '>'"),
     ("0.9 < val/acc", 0, "the name comes first"),

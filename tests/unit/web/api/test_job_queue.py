@@ -132,7 +132,7 @@ def test_a_run_is_asked_to_stop(browser: Browser, runs: Path) -> None:
     assert (done.status, done.what) == (409, "the run is not running, so there is nothing to stop")
     with holding_lease(folder):
         done = browser.send("POST", path, body={})
-    assert done.json == {"within_seconds": 15.0}
+    assert done.json == {"within_seconds": 2.0}
     assert read_stop_request(folder) == "stop requested: on the web page"
     assert browser.send("POST", f"/api/runs/{RUNS[0]}/stop", body={}).status == 409
     assert browser.send("POST", "/api/runs/unknown/stop", body={}).status == 404

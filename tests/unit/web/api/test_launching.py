@@ -266,6 +266,8 @@ def test_hostile_requests_add_nothing(page: Browser, launcher, record_property) 
     for case in cases:
         done = page.send("POST", path, body={"idempotency_key": "k", **case})
         assert done.status == 422, (case, done.body)
+    odd_name = page.send("POST", path, body={"idempotency_key": "k", "name": "启动 🎈"})
+    assert odd_name.what == "name: cannot contain '🎈'"
     for number in (b"NaN", b"Infinity", b"1e400", b"-1e400"):
         body = b'{"idempotency_key": "k", "overrides": {"optim.lr": ' + number + b"}}"
         done = page.request("POST", path, headers=page.headers("POST"), body=body)
