@@ -34,7 +34,7 @@ from epochal.records.removable import find_other_files, why_not_removable
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control
 from epochal.text.formatting import format_bytes, format_count, format_seconds, format_value
-from epochal.text.terminal import print_wrapped
+from epochal.text.terminal import is_confirmed, print_wrapped
 
 if TYPE_CHECKING:
     import argparse
@@ -210,8 +210,7 @@ def _is_confirmed(what: str) -> bool:
     if not sys.stdin.isatty():
         print("nothing was deleted; add --yes to do it")
         return False
-    answer = input(f"{what.replace('deletes', 'delete', 1)}? [y/N] ").strip().casefold()
-    if answer not in ("y", "yes"):
+    if not is_confirmed(f"{what.replace('deletes', 'delete', 1)}?"):
         print("nothing was deleted")
         return False
     return True

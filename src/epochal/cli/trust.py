@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from epochal.errors import UntrustedCodeError
 from epochal.experiment.config.choices import add_choices, add_options
 from epochal.text.command import epochal_command
-from epochal.text.terminal import print_wrapped
+from epochal.text.terminal import is_confirmed, print_wrapped
 
 if TYPE_CHECKING:
     import argparse
@@ -39,6 +39,6 @@ def execute_trusted(args: argparse.Namespace, execute: Callable[[bool], RunResul
         if not sys.stdin.isatty():
             raise UntrustedCodeError(error.what, hint) from None
         print_wrapped([error.what])
-        if input("execute that code? [y/N] ").strip().casefold() not in ("y", "yes"):
+        if not is_confirmed("execute that code?"):
             raise UntrustedCodeError("nothing was executed", hint) from None
     return execute(True)

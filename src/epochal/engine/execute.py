@@ -256,7 +256,7 @@ def _end(run: EngineRun, error: BaseException | None) -> BaseException | None:
     for another in later:
         if error is None:
             error = another
-        else:
+        elif repr(another) != repr(error):  # a full disk fails in many places
             error.add_note(f"after that: {another!r}")
             _logger.error("while the run was ending: %r", another)
     return error

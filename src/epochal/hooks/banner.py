@@ -22,6 +22,7 @@ from epochal.engine.interfaces.splits import SPLITS, split_name
 from epochal.engine.optim.multi_optimizer import Optimizers
 from epochal.engine.optim.select_parameters import count_parameters
 from epochal.engine.run.engine_run import engine_run
+from epochal.engine.run.stage_progress import LIMIT_REASONS
 from epochal.engine.tracking.tracker import describe_trackers
 from epochal.records.secrets import redact, redact_config, redact_tree
 from epochal.text.formatting import format_count
@@ -91,6 +92,13 @@ class Banner(Hook):
         for line in plain_lines(title, purpose, facts, config):
             logger.info(line, extra={"screen": renderable})
             renderable = None
+
+    @override
+    def run_end(self, run: Run) -> None:
+        is_over = run.stop_reason in LIMIT_REASONS.values()
+        if is_over and run.first_step and run.step == run.first_step:
+            at = f"step {run.step}, epoch {run.epoch}"
+            logger.info("nothing is left to train: the run is at %s, and ends there or before", at)
 
     def _facts(self, run: Run, splits: tuple[str, ...]) -> dict[str, str]:
         facts = {

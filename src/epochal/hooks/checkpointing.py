@@ -150,6 +150,7 @@ def _save_after_error(run: EngineRun, saver: Saver) -> None:
     """Save after an error; a failure to save must not hide that error."""
     try:
         saver.save(run, "error")
+        saver.finish(run)
     except Exception as another:
         logger.error("the state was not saved after the error: %s", another)
         return

@@ -111,3 +111,13 @@ def print_wrapped(lines: Iterable[str]) -> None:
         for line in escape_control(text).split("\n"):
             for part in wrap(line):
                 print(part)  # noqa: T201 - what verbs print
+
+
+def is_confirmed(question: str) -> bool:
+    """Ask the user, and return whether the answer is yes; Ctrl-D is a no."""
+    try:
+        answer = input(f"{question} [y/N] ")
+    except EOFError:
+        print()  # noqa: T201 - ends the line of the question
+        return False
+    return answer.strip().casefold() in ("y", "yes")

@@ -135,6 +135,19 @@ def test_deleting_asks_for_confirmation(
     assert questions == ["delete 1 run? [y/N] "] * 2
 
 
+def test_end_of_input_confirms_nothing(
+    made: list[Path], epochal: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(text: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", end)
+    done = epochal("runs", "prune", "--status", "failed")
+    assert (done.code, left(made)) == (0, [0, 1, 2, 3])
+    assert done.out.endswith("\nnothing was deleted\n")
+
+
 def test_run_that_starts_meanwhile_is_kept(
     made: list[Path], epochal: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

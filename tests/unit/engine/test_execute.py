@@ -77,6 +77,16 @@ def test_every_hook_is_torn_down_even_if_one_raises() -> None:
     assert "after that: ValueError('broken at teardown')" in result.traceback
 
 
+def test_the_same_error_of_several_hooks_is_shown_once() -> None:
+    class Full(Hook):
+        def run_end(self, run: Run) -> None:
+            raise OSError("no space left")
+
+    result = execute(make_run(hooks=(Full(), Full(), Broken("teardown")), for_="1st"), Train())
+    assert result.message == "no space left"
+    assert result.traceback.count("after that: ") == 1
+
+
 def test_the_first_error_is_the_one_that_counts(caplog: pytest.LogCaptureFixture) -> None:
     result = execute(make_run(hooks=(Broken("run_start"), Telling())), Train())
     assert result.message == "broken at run_start"

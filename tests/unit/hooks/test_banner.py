@@ -256,14 +256,24 @@ def test_a_resumed_run_shows_its_checkpoint_and_changes(
         manifest=CheckpointManifest(path=tmp_path / "tiny-3", files={}, step=3),
         path=tmp_path,
     )
-    run = tiny_run(
-        Banner(num_defaults=3),
-        setting=Environment(config=CONFIG, resume=point, facts={"changed": ["train.for: 1 -> 2"]}),
-        options=short_options(for_="4st"),
-    )
-    with caplog.at_level(logging.INFO, logger="epochal.hooks.banner"):
-        execute_run(run)
-    lines = [one.getMessage() for one in caplog.records if one.name == "epochal.hooks.banner"]
+
+    def resume(for_: str) -> list[str]:
+        facts = {"changed": ["train.for: 1 -> 2"]}
+        run = tiny_run(
+            Banner(num_defaults=3),
+            setting=Environment(config=CONFIG, resume=point, facts=facts),
+            options=short_options(for_=for_),
+        )
+        caplog.clear()
+        with caplog.at_level(logging.INFO, logger="epochal.hooks.banner"):
+            execute_run(run)
+        return [one.getMessage() for one in caplog.records if one.name == "epochal.hooks.banner"]
+
+    lines = resume("4st")
+    assert not [line for line in lines if line.startswith("nothing is left")]
+    left = "nothing is left to train: the run is at step 3, epoch 0, and ends there or before"
+    assert left in resume("2st")
+    assert left in resume("3st")
     assert "resumed: from tiny-3: step 3, epoch 0" in lines
     assert "changed: train.for: 1 -> 2" in lines
     assert not [line for line in lines if line.startswith(("config", "defaults", "  "))]

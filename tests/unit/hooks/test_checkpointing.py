@@ -172,6 +172,19 @@ def test_the_state_is_saved_after_an_error_between_steps_and_resuming_repeats_it
     assert (resumed.steps, resumed.metrics) == (whole.steps, whole.metrics)
 
 
+def test_a_state_that_is_not_written_after_an_error_is_not_called_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def write(*_: object, **__: object) -> None:
+        raise CheckpointError("the disk is full")
+
+    monkeypatch.setattr("epochal.engine.state.saver.write_checkpoint", write)
+    with caplog.at_level(logging.INFO), pytest.raises(ArithmeticError):
+        train(tmp_path, Failing("step_end", 2), checkpoint={"every": 0, "keep_best": 0})
+    assert "the checkpoint of step 2 was not written: the disk is full" in caplog.text
+    assert "is saved" not in caplog.text
+
+
 def test_an_error_within_a_step_leaves_the_newest_checkpoint(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

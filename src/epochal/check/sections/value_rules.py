@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,7 @@ _ONLY_WITH_FSDP: dict[str, object] = {
 """Options that nothing else reads, with their defaults."""
 
 _FOR_PEOPLE = ("project", "tag", "desc")
+_RUN_NAME = re.compile(r"last(~\d+)?|\d{8}-\d{6}-\w{4}")
 _WITH_WEIGHTS = ("manifest.json", "run.json", "checkpoints")
 
 
@@ -98,6 +100,8 @@ def _check_weights(checker: ConfigChecker, root: Node) -> None:
     elif not path.exists():
         what = "no such file"
         hint = f"relative paths start from the current folder, {Path.cwd()}"
+        if _RUN_NAME.fullmatch(node.value):
+            hint = f"write the folder of the run; `epochal show {node.value}` prints it"
     if what:
         checker.report(key, f"{what}: {node.value!r}", node.place, hint)
 

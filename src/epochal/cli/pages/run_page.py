@@ -21,6 +21,7 @@ from epochal.records.folder.provenance import format_origin
 from epochal.records.folder.reader import (
     Point,
     desc_of,
+    describe_unwritten_checkpoints,
     find_monitor,
     read_time_spent,
     seconds_of,
@@ -110,6 +111,8 @@ def _describe_head(record: RunRecord) -> Iterator[str]:
     if summary.status == "lost":
         yield from (f"           {line}" for line in _explain_loss(record))
     yield from _describe_best(record)
+    if unwritten := describe_unwritten_checkpoints(record):
+        yield f"  unsaved  {unwritten}"
     yield from _describe_attempts(record)
     yield from _describe_stages(record)
     if started := format_moment(summary.started):
@@ -183,7 +186,9 @@ def _status(record: RunRecord) -> Iterator[str]:
         yield summary.reason
     step = step_of(record)
     if step or summary.runner not in _WITHOUT_STEPS:
-        yield f"epoch {summary.epoch}, step {step}"
+        if step == summary.step:  # a killed run may have logged later steps, but not their epoch
+            yield f"epoch {summary.epoch}"
+        yield f"step {step}"
 
 
 def _describe_next(record: RunRecord) -> Iterator[str]:

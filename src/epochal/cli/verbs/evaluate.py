@@ -23,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--once", action="store_true", help=text)
     text = "the split to evaluate (default: val)"
     parser.add_argument("--split", default="val", metavar="SPLIT", help=text)
-    parser.add_argument("words", nargs="*", metavar="key=value", help="overrides of its config")
+    text = "overrides of its config"
+    parser.add_argument("words", nargs="*", default=[], metavar="key=value", help=text)
     add_choices(parser, "--device", "--desc", "--debug", "--no-file")
     add_trust_options(parser)
 

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
     add_run_argument(parser)
     text = "overrides of its config, such as train.for=20ep"
-    parser.add_argument("words", nargs="*", metavar="key=value", help=text)
+    parser.add_argument("words", nargs="*", default=[], metavar="key=value", help=text)
     add_resume_choices(parser, has_run=False)
     add_choices(parser, "--device", "--gpus", "--nproc", "--epochs", "--debug", "--debug-rank")
     add_trust_options(parser)

@@ -33,6 +33,7 @@ from epochal.records.query.syntax import read_time
 from epochal.text.command import epochal_command
 from epochal.text.escape import decode_typed, escape_control
 from epochal.text.formatting import format_count
+from epochal.text.terminal import is_confirmed
 
 if TYPE_CHECKING:
     import argparse
@@ -204,7 +205,7 @@ def _remove_table(tables: ResultTables, args: argparse.Namespace) -> int:
         if not sys.stdin.isatty():
             print(f"{escape_control(table.name)} has {size}; add --yes to remove it")
             return 0
-        if input(f"remove {table.name!r} with {size}? [y/N] ").casefold() not in ("y", "yes"):
+        if not is_confirmed(f"remove {table.name!r} with {size}?"):
             print("nothing was removed")
             return 0
     tables.remove(args.table)

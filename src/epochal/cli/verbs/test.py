@@ -23,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "weights: best (default with a monitor), last, final (default without), a step, or a file"
     )
     parser.add_argument("--from", dest="weights", metavar="WEIGHTS", help=text)
-    parser.add_argument("words", nargs="*", metavar="key=value", help="overrides of its config")
+    text = "overrides of its config"
+    parser.add_argument("words", nargs="*", default=[], metavar="key=value", help=text)
     add_choices(
         parser, "--device", "--nproc", "--desc", "--debug", "--debug-rank", "--fast", "--no-file"
     )

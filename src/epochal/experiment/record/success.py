@@ -10,6 +10,7 @@ from epochal import durable
 from epochal.checkpoint.weights import FINAL_WEIGHTS_FILE
 from epochal.experiment.record.failure import describe_progress
 from epochal.records.folder.experiment_facts import find_unnamed_class
+from epochal.records.folder.reader import describe_unwritten_checkpoints, read_folder
 from epochal.records.metrics.points import is_probe
 from epochal.registry.project_file import name_run
 from epochal.text.command import epochal_command
@@ -55,6 +56,9 @@ def describe_success(result: RunResult) -> list[str]:
         lines.append(f"  best     {format_value(result.best)}{_spread(result, 'best')}{name}")
         if folds:
             lines.append(f"  folds    {'  '.join(format_value(one.best) for one in folds)}")
+    if result.dir is not None:
+        unwritten = describe_unwritten_checkpoints(read_folder(result.dir))
+        lines += [f"  unsaved  {unwritten}"] * bool(unwritten)
     if result.speed:
         speeds = [f"{format_rate(value)} {name}/s" for name, value in result.speed.items()]
         lines.append(f"  speed    {'  '.join(speeds)}")

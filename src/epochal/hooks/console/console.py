@@ -326,9 +326,11 @@ def _writes_to_console(handler: logging.Handler) -> bool:
 
 
 def _describe(record: logging.LogRecord) -> Text:
-    """Time and message without secrets; level and logger too unless the level is INFO."""
+    """Time and message without secrets; unless the level is INFO also level and foreign logger."""
     style = STYLES.get(record.levelno, "")
     text = Text(f"{datetime.fromtimestamp(record.created):%H:%M:%S} ", "dim")
     if record.levelno != logging.INFO:
-        text.append(f"{record.levelname.lower()} ", style).append(f"{record.name}: ", "dim")
+        own = record.name.partition(".")[0] == "epochal"
+        text.append(f"{record.levelname.lower()}{':' * own} ", style)
+        text.append("" if own else f"{record.name}: ", "dim")
     return text.append(redact(logging.Formatter().format(record)))  # with the traceback

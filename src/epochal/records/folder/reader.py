@@ -310,6 +310,18 @@ def step_of(record: RunRecord) -> int:
     return max([record.summary.step, *[one.last_step for one in series]])
 
 
+def describe_unwritten_checkpoints(record: RunRecord) -> str:
+    """How many checkpoints could not be written, and which one is the newest; empty if all were."""
+    failed = sum(one.get("kind") == "checkpoint_failed" for one in record.events)
+    if not failed:
+        return ""
+    saved = [one for one in record.events if one.get("kind") == "checkpoint_saved"]
+    newest = (
+        f"the newest is of step {as_count(saved[-1].get('step')):,}" if saved else "there is none"
+    )
+    return f"{format_count(failed, 'checkpoint')} could not be written; {newest}"
+
+
 def read_time_spent(record: RunRecord) -> TimeSpent:
     """The time of a run by part; of a lost run, up to its last status."""
     spent = parse_time_spent(record.result if record.result.get("times") else record.status)

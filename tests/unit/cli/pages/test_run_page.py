@@ -206,6 +206,12 @@ def test_unfinished_runs_have_a_next_command(tmp_path: Path) -> None:
         assert all(map(str.startswith, shown, expected)), facts
 
 
+def test_lost_run_with_points_after_its_status_shows_no_outdated_epoch(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", points={"val/acc": {3: 0.5}}, status="running")
+    change(tmp_path / "a" / "status.json", pid=DEAD_PID, host=socket.gethostname(), step=2)
+    assert "  status   lost, step 3" in list(describe_run(read_run(tmp_path / "a"), tmp_path))
+
+
 def test_lost_run_without_a_checkpoint_has_no_next_command(
     tmp_path: Path,
 ) -> None:

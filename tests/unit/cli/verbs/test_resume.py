@@ -51,4 +51,4 @@ def test_newest_checkpoint_is_the_default(
 def test_run_must_be_named(shop: Path, epochal: Command) -> None:
     done = epochal("resume")
     assert done.code == 2
-    assert "RUN" in done.err
+    assert done.err.endswith("error: the following arguments are required: RUN\n")

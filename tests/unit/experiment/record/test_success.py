@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import epochal as ep
+from epochal import durable
 from epochal.engine import RunResult
 from epochal.engine.execute import result_of_error
 from epochal.errors import TaskError
@@ -144,3 +145,25 @@ def test_monitor_with_options_is_named() -> None:
     config = {"monitor": {"metric": "val/acc", "mode": "max"}}
     result = RunResult(status="finished", reason="max_epochs", best=0.5, config=config)
     assert "  best     0.5 (val/acc)" in describe_success(result)
+
+
+def test_checkpoints_that_could_not_be_written_are_counted() -> None:
+    for kinds, expected in [
+        ("saved", []),
+        ("failed failed", ["  unsaved  2 checkpoints could not be written; there is none"]),
+        (
+            "saved failed",
+            ["  unsaved  1 checkpoint could not be written; the newest is of step 10"],
+        ),
+        (
+            "failed saved",
+            ["  unsaved  1 checkpoint could not be written; the newest is of step 20"],
+        ),
+    ]:
+        folder = make_record(Path("runs", kinds))
+        for number, kind in enumerate(kinds.split(), start=1):
+            event = {"kind": f"checkpoint_{kind}", "step": 10 * number}
+            durable.append_line(folder / "events.jsonl", event)
+        result = RunResult(status="finished", reason="max_epochs", best=0.5, dir=folder)
+        shown = [line for line in describe_success(result) if line.startswith("  unsaved")]
+        assert shown == expected, kinds

@@ -93,7 +93,7 @@ def test_warnings_and_lines_of_the_user_are_shown(cell: Cell) -> None:
             logging.getLogger("shop").warning("theirs")
 
     lines = show(Talking()).splitlines()
-    assert [line[20:] for line in lines] == ["warning epochal.x: careful", "warning shop: theirs"]
+    assert [line[20:] for line in lines] == ["warning: careful", "warning shop: theirs"]
 
 
 def test_handlers_show_everything_again_after_the_run(
