@@ -119,9 +119,12 @@ class Crooked(Net):
 class Leaving(ep.Hook):
     """Calls sys.exit in the second step."""
 
+    def __init__(self, *, code: int = 3) -> None:
+        self.code = code
+
     def step_end(self, run):
         if run.step == 2:
-            sys.exit(3)
+            sys.exit(self.code)
 
 
 class Bragging(ep.Runner):

@@ -107,6 +107,7 @@ def test_error_of_one_process_ends_all_with_one_message(project: Project) -> Non
     done = project.train("exited", 2, faults={"3-1": "exit"})
     assert (done.returncode, done.stderr.count("run failed")) == (5, 1), done.stderr
     assert "run failed: SystemExit on rank 1" in done.stderr
+    assert "the code called sys.exit(5)" in done.stderr
     project.take_samples()
 
 

@@ -27,6 +27,7 @@ from epochal.distributed.rank_failure import (
 )
 from epochal.distributed.rank_listener import POLL_SECONDS, RankListener
 from epochal.distributed.rank_processes import RankProcesses
+from epochal.distributed.wait_for_ranks import waiting_for_ranks
 from epochal.distributed.world import SingleProcess, World
 from epochal.errors import ConfigError, Preempted, Problem
 
@@ -218,10 +219,18 @@ def _connect(place: RankEnvironment, device: torch.device, timeout: timedelta) -
         raise ConfigError(Problem("MASTER_PORT", what, hint=hint))
     os.environ.setdefault("MASTER_PORT", str(place.master_port))
     _timeouts.append(timeout)
-    with noting_connections(_connections, int(os.environ["MASTER_PORT"])):
-        distributed.init_process_group(
-            backend, rank=place.rank, world_size=place.world_size, timeout=timeout
-        )
+    port = int(os.environ["MASTER_PORT"])
+    with noting_connections(_connections, port), waiting_for_ranks(place):
+        try:
+            distributed.init_process_group(
+                backend, rank=place.rank, world_size=place.world_size, timeout=timeout
+            )
+        except distributed.DistNetworkError as error:  # names no cause but in its text
+            if "EADDRINUSE" not in str(error):
+                raise
+            what = f"another process uses port {port} of this machine"
+            hint = "end that process, or set another port for all processes of this run"
+            raise ConfigError(Problem("MASTER_PORT", what, hint=hint)) from error
 
 
 def noting_further_connections() -> AbstractContextManager[None]:

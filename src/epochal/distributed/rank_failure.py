@@ -38,12 +38,19 @@ class FailureReport:
         return cls(**json.loads(text))
 
 
+def describe_message(error: BaseException) -> str:
+    """The message of an error; that of SystemExit alone would only be a number."""
+    if isinstance(error, SystemExit):
+        return f"the code called sys.exit({'' if error.code is None else repr(error.code)})"
+    return str(error)
+
+
 def report_error(error: BaseException, rank: int, *, exit_code: int, reason: str) -> FailureReport:
     """The report of an error of this process."""
     return FailureReport(
         rank=rank,
         exception_type=type(error).__name__,
-        message=str(error),
+        message=describe_message(error),
         traceback="".join(traceback.format_exception(error)),
         exit_code=exit_code,
         reason=reason,

@@ -16,7 +16,12 @@ import torch
 from torch.utils.data import get_worker_info
 
 from epochal.distributed.fsdp import explain_mixed_tensors
-from epochal.distributed.rank_failure import RankFailedError, RankLostError, report_error
+from epochal.distributed.rank_failure import (
+    RankFailedError,
+    RankLostError,
+    describe_message,
+    report_error,
+)
 from epochal.durable import WriteError
 from epochal.engine.device.memory import OUT_OF_MEMORY_EXIT_CODE as OUT_OF_MEMORY
 from epochal.engine.device.memory import (
@@ -178,7 +183,7 @@ def _describe_error(error: BaseException) -> dict[str, Any]:
         }
     return {
         "exception_type": type(error).__name__,
-        "message": str(error),
+        "message": describe_message(error),
         "traceback": "".join(traceback.format_exception(error)),
     }
 
@@ -344,14 +349,17 @@ def _exit_code(status: str, error: BaseException | None) -> int:
 
 
 def _code_of_exit(error: SystemExit) -> int:
-    """The exit code of the process: the operating system keeps the lowest byte."""
-    if error.code is None:
-        return 0
-    return error.code & 0xFF if isinstance(error.code, int) else 1
+    """The exit code of the process, never 0: the run has failed.
+
+    The operating system keeps the lowest byte.
+    """
+    if error.code is None or not isinstance(error.code, int):
+        return 1
+    return error.code & 0xFF or 1
 
 
 def is_expected(error: BaseException) -> bool:
-    """Whether a result can describe the error; SystemExit must propagate."""
+    """Whether the result may replace the error; SystemExit must propagate."""
     return isinstance(error, Exception | KeyboardInterrupt)
 
 

@@ -109,7 +109,7 @@ def run_experiment(
             if inputs.choices.get("debug") and inputs.choices.get("debug_rank") is None:
                 open_post_mortem(error)
     try:
-        if is_raised:
+        if is_raised or (error is not None and not is_expected(error)):
             raise to_raised(result, error, unshown=unshown)
         return result
     finally:
@@ -191,7 +191,7 @@ def _follow(steps: BuildSteps, checked: CheckedInputs, times: PhaseTimer, world:
     assembly = replace(assembly, times=times)
     times.before = record.spent
     with logging_to(record.log_path, level=assembly.args.log.level, is_shown=False):
-        result, error = _build_and_execute(steps, assembly, record, None)
+        result, error = _build_and_execute(steps, assembly, record)
         _log_traceback(result)
     return result, error
 
@@ -267,7 +267,7 @@ def _run_checked(
                 logger.info(text, name, except_for)
             for name, of_config, of_python in checked.inputs.count_merged():
                 logger.info("%s: %d of the config, %d given by Python", name, of_config, of_python)
-            result, error = _build_and_execute(steps, assembly, record, notifier)
+            result, error = _build_and_execute(steps, assembly, record)
             result, error = _apply_stop_request(result, error, record.dir)
             _log_traceback(result)
         with deferring_interrupts():
@@ -368,9 +368,7 @@ def _find_source(inputs: ExperimentInputs) -> str:
     return "" if path is None or inputs.given.sections else decode_typed(str(path))
 
 
-def _build_and_execute(
-    steps: BuildSteps, assembly: Assembly, record: OpenRecord, notifier: Notifier | None
-) -> Ended:
+def _build_and_execute(steps: BuildSteps, assembly: Assembly, record: OpenRecord) -> Ended:
     facts: dict[str, Any] = {"dir": record.dir, "config": assembly.config.to_plain()}
     run: EngineRun | None = None
     assembly.times.switch(BUILDING)
@@ -380,8 +378,6 @@ def _build_and_execute(
         find_place = assembly.config.find_place
         with sampling_system(run):
             result, ended_by = execute_and_catch(run, runner, find_place=find_place)
-        if ended_by is not None and not is_expected(ended_by):
-            raise ended_by
         leave_preemption_to_next_run()
         return result, ended_by
     except ChangedError:  # nothing has started, and the record is restored
@@ -402,11 +398,6 @@ def _build_and_execute(
                 metrics=select_result_metrics(run.latest),
                 **read_spent(run).to_fields(),
             )
-        if not is_expected(error):
-            _log_traceback(result)
-            if notifier is not None:
-                notifier.write_end(record, result)
-            raise
         return result, error
 
 

@@ -206,8 +206,8 @@ def test_an_interrupt_at_run_end_is_the_result() -> None:
     assert (result.status, result.reason, result.steps) == ("interrupted", "user_interrupt", 1)
 
 
-def test_system_exit_has_the_exit_code_of_the_process() -> None:
-    for code, expected in ((3, 3), (None, 0), (0, 0), (True, 1), (-1, 255), (256, 0), ("no", 1)):
+def test_system_exit_has_the_exit_code_of_the_process_but_never_0() -> None:
+    for code, expected in ((3, 3), (None, 1), (0, 1), (True, 1), (-1, 255), (256, 1), ("no", 1)):
         assert result_of_error(SystemExit(code)).exit_code == expected, code
 
 

@@ -76,6 +76,21 @@ def test_a_run_that_user_code_ends_by_sys_exit_has_failed(shop: Path) -> None:
     assert (status(folder)["status"], status(folder)["step"]) == ("failed", 2)
 
 
+def test_sys_exit_within_a_run_is_explained_and_never_a_success(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for changes in (["hooks.0.code=0"], ["hooks.0.code=0", "train.folds=2"]):
+        hooks = "hooks=[{type: shop.parts.Leaving}]"
+        with pytest.raises(SystemExit) as end:
+            ep.run("config.yaml", overrides=[hooks, *changes])
+        assert end.value.code == 1
+        shown = capsys.readouterr().err
+        assert "run failed: SystemExit" in shown
+        assert "the code called sys.exit(0)" in shown
+        assert "in step_end" in shown
+    assert {status(folder)["status"] for folder in run_folders(shop)} == {"failed"}
+
+
 def test_hooks_can_read_the_folders_of_the_record(shop: Path) -> None:
     def find(run: ep.Run) -> tuple[Path | None, Path | None]:
         return run.dir, run.checkpoint_dir

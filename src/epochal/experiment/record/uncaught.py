@@ -41,6 +41,8 @@ def to_raised(
     elif error is None:
         kind = Preempted if result.status == "preempted" else KeyboardInterrupt
         error = kind(f"the run was {result.status}")
+    if isinstance(error, SystemExit) and not error.code:
+        error.code = result.exit_code  # `sys.exit()` within a run: it has failed
     with suppress(AttributeError):  # a class with slots; Python shows its traceback
         setattr(error, _EXPLAINED, _Explained(result.exit_code, unshown))
     return error.with_traceback(_keep_frames_of_user(error))
