@@ -139,7 +139,7 @@ def _add(args: argparse.Namespace, queue: Queue) -> int:
         print(f"added job {job.id}: {job.title}")
     if queue.is_paused:
         print(f"the queue is paused: {epochal_command()} queue unpause")
-    elif not queue.list_jobs("running"):
+    elif all(map(_is_orphan, queue.list_jobs("running"))):
         print(f"next: {epochal_command()} queue work")
     return 0
 
@@ -171,10 +171,14 @@ def _to_row(job: QueuedJob, obstacles: dict[int, Any]) -> tuple[str, ...]:
     if job.state == "waiting":
         reason = obstacle.text if obstacle is not None else ("continues " + name if name else "")
         reason += f" after: {job.error}" if job.error else ""
+    has_worker = not _is_orphan(job)
+    if not has_worker:
+        end = f"its worker ended; {epochal_command()} queue work continues it"
+        reason = ": ".join(filter(None, (name, end)))
     return (
         str(job.id),
         job.title,
-        "stopping" if job.is_unwanted else job.state,
+        "stopping" if job.is_unwanted else job.state if has_worker else "lost",
         str(job.priority),
         job.device if job.state != "waiting" else "",
         _format_time(job),
@@ -182,8 +186,14 @@ def _to_row(job: QueuedJob, obstacles: dict[int, Any]) -> tuple[str, ...]:
     )
 
 
+def _is_orphan(job: QueuedJob) -> bool:
+    from epochal.launch.queue.worker import is_orphan
+
+    return job.state == "running" and is_orphan(job)
+
+
 def _format_time(job: QueuedJob) -> str:
-    if job.started is None or job.state == "waiting":
+    if job.started is None or job.state == "waiting" or _is_orphan(job):
         return ""
     return format_seconds((job.ended or time.time()) - job.started)
 
@@ -196,7 +206,8 @@ def _to_json(job: QueuedJob, obstacles: dict[int, Any]) -> dict[str, Any]:
         "error", "log",
     )  # fmt: skip
     values = {name: getattr(job, name) for name in names}
-    return values | {"obstacle": None if obstacle is None else obstacle.text}
+    obstacle_text = None if obstacle is None else obstacle.text
+    return values | {"obstacle": obstacle_text, "has_worker": not _is_orphan(job)}
 
 
 def _change(action: str, ids: Sequence[int], queue: Queue) -> None:

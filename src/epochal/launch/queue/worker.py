@@ -176,7 +176,7 @@ class QueueBacklog(Backlog):
         waiting = self._queue.list_jobs("waiting")
         obstacles = self._queue.find_obstacles(waiting)
         is_stuck = all(job.id in obstacles and obstacles[job.id].is_lasting for job in waiting)
-        return is_stuck and not any(map(_is_orphan, self._queue.list_jobs("running")))
+        return is_stuck and not any(map(is_orphan, self._queue.list_jobs("running")))
 
     @override
     def count_waiting(self) -> int:
@@ -285,8 +285,8 @@ def read_worker(job: QueuedJob) -> dict[str, Any]:
     return facts
 
 
-def _is_orphan(job: QueuedJob) -> bool:
-    """Whether the worker of a running job has died while the process of the job still ends."""
+def is_orphan(job: QueuedJob) -> bool:
+    """Whether the worker of a running job has ended; the process of the job may still save."""
     return is_owner_gone(durable.read_holder(_lock_path(job)))
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.launch.queue.queue import Queue
+from epochal.launch.queue.worker import QueueBacklog
+from epochal.records.layout.process import host_name
 from small_project import Command, run_folders, write
 
 if TYPE_CHECKING:
@@ -45,6 +47,26 @@ def test_jobs_are_added_and_listed_with_what_they_wait_for(shop: Path, epochal: 
         (1, None),
         (2, None),
     ]
+
+
+def test_a_job_whose_worker_was_killed_is_not_shown_as_running(
+    shop: Path, epochal: Command
+) -> None:
+    jobs(shop, epochal)
+    taken = QueueBacklog(Queue(shop / "runs")).take()
+    assert taken is not None
+    assert taken.lock is not None
+    line = epochal("queue", "list").out.splitlines()[1]
+    assert line.split()[:3] == ["1", "config.yaml", "running"]
+    assert "next" not in epochal("queue", "add", "config.yaml").out
+    taken.lock.write({"pid": 2**30, "host": host_name(), "process": "gone"})
+    line = epochal("queue", "list").out.splitlines()[1]
+    assert line.split()[:3] == ["1", "config.yaml", "lost"]
+    assert line.endswith("its worker ended; epochal queue work continues it")
+    listed = json.loads(epochal("queue", "list", "--json").out)
+    assert [one["id"] for one in listed if not one["has_worker"]] == [1]
+    assert "next: epochal queue work" in epochal("queue", "add", "config.yaml").out
+    taken.lock.release()
 
 
 def test_jobs_are_moved_paused_and_removed(shop: Path, epochal: Command) -> None:
