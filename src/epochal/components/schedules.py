@@ -227,7 +227,7 @@ class _Span:
             raise schedule_error(
                 "over",
                 "required: the number of steps of this run is unknown",
-                hint="set `over: 10000st`, or end the run by steps or epochs (train.for)",
+                hint="set `over: 10000st`, or end the run by steps: train.for=10000st",
             )
         return total_steps
 

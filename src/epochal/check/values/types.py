@@ -123,8 +123,10 @@ def _digits(text: str) -> str:
 def _respelled(value: object, names: set[str]) -> str:
     """How to write the same value as one of the wanted types."""
     if isinstance(value, str):
-        is_number = names & {"int", "float"} and _is_number(value)
-        return _unquoted(value) if is_number else _in_list(value, names)
+        wants_number = bool(names & {"int", "float"})
+        if wants_number and "," in value and all(map(_is_number, value.split(","))):
+            return "for several values: epochal sweep, with them in sweep.space"
+        return _unquoted(value) if wants_number and _is_number(value) else _in_list(value, names)
     if isinstance(value, bool):
         return f"quote it: '{show(value)}'" if "str" in names else _in_list(show(value), names)
     if isinstance(value, int | float):

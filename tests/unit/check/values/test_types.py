@@ -110,6 +110,7 @@ def test_hints_can_be_typed() -> None:
         ("Literal['float32', 'float64']", "float16", "known: float32, float64"),
         ("Literal['float32', 'float64']", "flaot32", "did you mean 'float32'?"),
         ("float", "abc", ""),
+        ("int", "8,16", "for several values: epochal sweep, with them in sweep.space"),
         ("str", 2024, "quote it: '2024'"),
         ("Duration", 10, "write 10ep for epochs or 10st for steps"),
         ("Literal['min', 'max']", "mx", "did you mean 'max'?"),
