@@ -530,6 +530,14 @@ class HuggingFace(_Indexed):
     def __init__(self, path: str, split: str | None = None) -> None:
         self.path, self.split = path, split
         self._dataset: Any = None
+        self.files: list[str] = []
+        """Its files; a cache behind it is written again when they change."""
+
+    @override
+    def prepare(self) -> None:
+        folder = local_path(self.path, is_folder=True)
+        found = (one for one in folder.rglob("*") if not one.name.startswith("cache-"))
+        self.files = sorted(str(one) for one in found if one.is_file())
 
     def _open(self) -> Any:  # noqa: ANN401 - datasets is optional
         if self._dataset is None:
