@@ -343,12 +343,12 @@ class _CsvLines(_Lines):
         is_opening = np.isin(before, np.frombuffer(f'\n"{self.delimiter}'.encode(), np.uint8))
         first = len(BOM_UTF8) if data[: len(BOM_UTF8)].tobytes() == BOM_UTF8 else 0
         if np.all(is_opening | (quotes[::2] == first)):
-            return ends[np.searchsorted(quotes, ends) % 2 == 0]
+            outside: Offsets = ends[np.searchsorted(quotes, ends) % 2 == 0]
+            return outside
         lines = io.StringIO(data.tobytes()[first:].decode(errors="replace"), newline="\n")
         reader = csv.reader(lines, delimiter=self.delimiter)
         last_lines = np.fromiter((reader.line_num for _ in reader), dtype=np.int64)
-        found: Offsets = np.append(ends, len(data))[last_lines - 1]
-        return found
+        return np.append(ends, len(data))[last_lines - 1]
 
     @override
     def parse(self, line: str) -> str:
