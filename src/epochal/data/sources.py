@@ -493,6 +493,11 @@ def read_image(
     except ImportError as error:
         raise _missing("pillow", "data") from error
     with Image.open(file) as image:
+        if image.mode.startswith(("I", "F")):  # Pillow would cut all values above 255
+            raise ValueError(
+                f"its pixels have more than 8 bits (mode {image.mode}); convert it, or read it "
+                "with a function of yours behind `files`"
+            )
         made = image if image.mode == mode else image.convert(mode)
         if size is not None:
             made = made.resize((size[1], size[0]))

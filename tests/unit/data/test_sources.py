@@ -159,9 +159,41 @@ def test_hidden_files_are_no_images_and_a_broken_one_is_named(tmp_path: Path) ->
     (tmp_path / "dog" / "a.png").write_bytes(whole[:45])
     with pytest.raises(DataError, match=r"dog/a\.png cannot be read as an image"):
         list(data.chain(data.ImageFolder(str(tmp_path))))
+    image.fromarray(np.full((4, 4), 4000, np.uint16)).save(tmp_path / "dog" / "a.png")
+    with pytest.raises(DataError, match=r"dog/a\.png.*\n  its pixels have more than 8 bits"):
+        list(data.chain(data.ImageFolder(str(tmp_path))))
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"no images in the folder '.*empty'\n.*\.jpg"):
         len(data.chain(data.ImageFolder(str(tmp_path / "empty"))))
+
+
+def test_a_broken_tar_or_file_in_it_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+
+    def read() -> list[Any]:
+        return list(data.chain(data.Files(str(path)), data.WebDataset()))
+
+    def write_tar(files: dict[str, bytes]) -> None:
+        with tarfile.open(path, "w") as tar:
+            for name, content in files.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+
+    write_tar({"._1.cls": b"of macOS", "1.cls": b"1", "2.cls": b"2"})
+    assert [one["cls"] for one in read()] == [1, 2]
+    for name, content in (("3.cls", b"cat"), ("3.json", b"{"), ("3.txt", b"\xff"), ("3.png", b"x")):
+        write_tar({"1.cls": b"1", name: content})
+        with pytest.raises(
+            DataError, match=rf"a\.tar: {name} cannot be decoded: .*\n.*decode: false"
+        ):
+            read()
+    write_tar({"1.cls": b"1", "2.bin": b"x" * 9000})
+    whole = path.read_bytes()
+    for content in (whole[:3000], b"hello" * 500, b""):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"a\.tar cannot be read as a tar file: .*\n.*damaged"):
+            read()
 
 
 def test_parquet_rows_are_dicts(tmp_path: Path) -> None:
