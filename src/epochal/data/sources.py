@@ -482,6 +482,21 @@ class ImageFolder(_Indexed):
         return found if label is None else found | {"label": label}
 
 
+def refuse_other_labels(source: ImageFolder, known: ImageFolder, split: str) -> None:
+    """Refuse a folder whose classes have other numbers than those of the training data."""
+    numbers = {name: number for number, name in enumerate(known.classes)}
+    for number, name in enumerate(source.classes):
+        expected = numbers.get(name, number)
+        if number != expected:
+            short, whole = (source, known) if number < expected else (known, source)
+            missing = next(one for one in whole.classes if one not in short.classes)
+            raise DataError(
+                f"data.{split}: the class {name!r} has the label {number}, and in data.train "
+                f"{expected}\n  folders are numbered by name: create an empty one, "
+                f"mkdir {Path(short.path) / missing}"
+            )
+
+
 def read_image(
     file: Any,  # noqa: ANN401 - a path or an open file
     size: tuple[int, int] | None = None,
