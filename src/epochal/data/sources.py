@@ -175,9 +175,9 @@ class _Lines(_InFiles, ABC):
         self._starts = [*self._starts[:number], self._join_blank(starts, data)]
         return len(self._starts[number]) - 1
 
+    @abstractmethod
     def find_ends(self, data: Bytes) -> Offsets:
         """Where lines end: the offsets behind their last bytes."""
-        return np.flatnonzero(np.equal(data, ord("\n"))) + 1
 
     blank: ClassVar[bytes] = b""
     """A line of these bytes alone is no item."""
@@ -234,6 +234,10 @@ class _Lines(_InFiles, ABC):
         return super().__getstate__() | {"_maps": {}}  # each process maps the files itself
 
 
+def _find_line_ends(data: Bytes) -> Offsets:
+    return np.flatnonzero(np.equal(data, ord("\n"))) + 1
+
+
 @final
 class Text(_Lines):
     """The lines of text files, without their ends.
@@ -241,6 +245,10 @@ class Text(_Lines):
     Args:
         path: A path, a pattern such as data/*.txt, a URL, or a list of them.
     """
+
+    @override
+    def find_ends(self, data: Bytes) -> Offsets:
+        return _find_line_ends(data)
 
     @override
     def parse(self, line: str) -> str:
@@ -257,6 +265,10 @@ class Jsonl(_Lines):
 
     blank = b" \t\r\n"
     not_read = "is no JSON"
+
+    @override
+    def find_ends(self, data: Bytes) -> Offsets:
+        return _find_line_ends(data)
 
     @override
     def parse(self, line: str) -> Item:
@@ -281,14 +293,14 @@ class Csv(_InFiles):
         self, path: str | list[str], delimiter: str = ",", *, numbers: bool = True
     ) -> None:
         self.path, self.delimiter, self.numbers = path, delimiter, numbers
-        self._lines = _CsvLines(path, delimiter)
+        self._lines = _CsvLines(path)
         self._names: list[list[str]] = []
 
     @override
     def index_file(self, number: int, file: str) -> int:
         if not number:
-            self._lines = _CsvLines(self.path, self.delimiter)
-            self._lines.files = self.files
+            self._lines = _CsvLines(self.path)
+            self._lines.files, self._lines.delimiter = self.files, self.delimiter
         count = self._lines.index_file(number, file)
         names = self._cells(number, 0) if count else []
         repeated = [name for name, times in Counter(names).items() if times > 1]
@@ -329,13 +341,11 @@ class _CsvLines(_Lines):
 
     blank = b"\r\n"
 
-    def __init__(self, path: str | list[str], delimiter: str) -> None:
-        super().__init__(path)
-        self.delimiter = delimiter
+    delimiter = ","
 
     @override
     def find_ends(self, data: Bytes) -> Offsets:
-        ends, quotes = super().find_ends(data), np.flatnonzero(np.equal(data, ord('"')))
+        ends, quotes = _find_line_ends(data), np.flatnonzero(np.equal(data, ord('"')))
         if not len(quotes):
             return ends
         # A quote opens a value only at its start; another one, as in 5" pipe, is an ordinary byte.

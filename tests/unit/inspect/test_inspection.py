@@ -96,8 +96,8 @@ def test_samples_that_cannot_be_read_are_listed_and_the_others_shown() -> None:
         assert report.num_read in (6, 8)
         assert report.problems[0] == "its batches cannot be made: image 3 is truncated"
         assert report.problems[1] == "sample 3 cannot be read: image 3 is truncated"
+    only = ep.data.chain(Damaged(), ep.data.Slice(3, 4)).loader(batch_size=2)
     with pytest.raises(OSError, match="image 3"):
-        only = ep.data.chain(Damaged(), ep.data.Slice(3, 4)).loader(batch_size=2)
         inspect_split("train", only, limit=8, examples=2)
 
 
