@@ -185,6 +185,33 @@ def test_a_killed_prediction_of_a_file_continues(shop: Path, epochal: Command) -
     assert (value.path, value.count) == (shop / "p.parquet", 20)
 
 
+def test_a_prediction_is_not_continued_after_its_input_changed(
+    shop: Path, epochal: Command
+) -> None:
+    assert epochal("run", "config.yaml", "--fast").code == 0
+    points = [[float(one), 0.0, 1.0, 0.0] for one in range(6)]
+    words = ("predict", "last", "--input", "in.jsonl", "--batch-size", "1", "--output", "o.jsonl")
+
+    def write_points() -> None:
+        (shop / "in.jsonl").write_text("".join(json.dumps({"x": one}) + "\n" for one in points))
+
+    points[4] = [1.0]
+    write_points()
+    for message in ("same command continues", "o.jsonl: resumed after 4 predictions"):
+        done = epochal(*words)
+        assert done.code == 1
+        assert message in done.out + done.err
+    points[0], points[4] = points[5], points[5]
+    write_points()
+    done = epochal(*words)
+    assert done.code == 0, done.err
+    assert "resumed after" not in done.out + done.err
+    lines = read_lines(shop / "o.jsonl")
+    assert [lines[at]["logits"] == lines[5]["logits"] for at in range(6)] == [
+        *(True, False, False, False, True, True)
+    ]
+
+
 def test_inputs_that_cannot_be_read_are_refused(shop: Path, epochal: Command) -> None:
     assert epochal("run", "config.yaml", "--fast").code == 0
     (shop / "bad.jsonl").write_text("{")

@@ -56,20 +56,18 @@ class PadCollate:
         batch = {
             key: default_collate(self._pad([sample[key] for sample in samples])) for key in first
         }
-        lengths = [
-            len(sample[key]) for sample in samples for key in first if _has_rows(sample[key])
-        ]
-        if self.mask is not None and lengths:
-            key = next(key for key in first if _has_rows(first[key]))
+        padded = [key for key in first if any(_has_rows(sample[key]) for sample in samples)]
+        if self.mask is not None and padded:
+            key = padded[0]
             lengths = [len(sample[key]) for sample in samples]
             columns = np.arange(batch[key].shape[1])
             batch[self.mask] = default_collate([columns < length for length in lengths])
         return batch
 
     def _pad(self, values: list[Any]) -> list[Any]:
-        if not _has_rows(values[0]):
+        if not any(map(_has_rows, values)):
             return values
-        arrays = [np.asarray(value) for value in values]
+        arrays = _as_arrays(values)
         wanted = self.length or max(map(len, arrays))
         wanted = -(-wanted // self.multiple) * self.multiple
         longest = max(map(len, arrays))
@@ -79,6 +77,13 @@ class PadCollate:
                 "  set a larger length, or cut samples with a map before"
             )
         return [_extend(array, wanted, self.value) for array in arrays]
+
+
+def _as_arrays(values: list[Any]) -> list[np.ndarray[Any, Any]]:
+    """Arrays of one type; an empty list, which has none, gets that of the others."""
+    types = {np.asarray(value).dtype for value in values if _has_rows(value)}
+    kind = types.pop() if len(types) == 1 else None
+    return [np.asarray(value, kind if isinstance(value, list) else None) for value in values]
 
 
 def _has_rows(value: object) -> bool:
@@ -353,7 +358,12 @@ class Pad(Pipe):
             return self.collate(item)
         batch = self.collate([item])
         return (
-            {key: value[0].numpy() for key, value in batch.items()}
+            {key: _first_of(value) for key, value in batch.items()}
             if isinstance(batch, dict)
-            else batch[0].numpy()
+            else _first_of(batch)
         )
+
+
+def _first_of(batch: Any) -> Any:  # noqa: ANN401 - a tensor, or a list of texts
+    first = batch[0]
+    return first.numpy() if hasattr(first, "numpy") else first

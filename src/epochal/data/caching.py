@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import logging
 from pathlib import Path
-from types import CodeType
 from typing import TYPE_CHECKING, Any, final
 from uuid import uuid4
 
 import numpy as np
 from typing_extensions import override
 
+from epochal.data.cache_key import cache_key
 from epochal.data.pipe import Item, Pass, Pipe
 from epochal.durable.atomic import staged_dir
 from epochal.errors import DataError
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _ONCE = Pass()  # kept items must not depend on the epoch that first needed them
-_LONGEST_PATH = 1000
 
 
 @final
@@ -50,7 +48,7 @@ class Cache(Pipe):
     def prepare(self) -> None:
         if self.path is not None:
             folder = Path(self.path).expanduser()
-            self._file = _CacheFile(folder / f"cache-{fingerprint(self.parent)}")
+            self._file = _CacheFile(folder / f"cache-{cache_key(self.parent)}")
             if not self._file.folder.exists():
                 _logger.info("data: writing the cache %s", self._file.folder)
                 self._file.write(self.parent.iterate(_ONCE))
@@ -182,36 +180,3 @@ def decode_item(data: bytes) -> Item:
         return array.reshape(inner[3]).copy() if inner[3] else array[0]
 
     return decode(json.loads(data[4:first]))
-
-
-def fingerprint(pipe: Pipe) -> str:
-    """A text that changes with the pipes of a chain, their functions and their files."""
-    digest = hashlib.sha256()
-    one: Pipe | None = pipe
-    while one is not None:
-        digest.update(type(one).__qualname__.encode())
-        for name, value in sorted(vars(one).items()):
-            if not name.startswith("_") and name not in ("parent", "number"):
-                digest.update(f"{name}={_describe(value)}\n".encode())
-        one = getattr(one, "parent", None)
-    return digest.hexdigest()[:16]
-
-
-def _describe(value: object) -> str:
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_describe, value))}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}: {_describe(one)}' for key, one in value.items())}}}"
-    if isinstance(value, str):
-        is_file = len(value) < _LONGEST_PATH and Path(value).is_file()
-        facts = Path(value).stat() if is_file else None
-        return value if facts is None else f"{value} {facts.st_size} {facts.st_mtime_ns}"
-    code = getattr(value, "__code__", None)
-    if isinstance(code, CodeType):
-        return f"{getattr(value, '__qualname__', '')} {code.co_code.hex()} {code.co_consts!r}"
-    if hasattr(value, "func"):  # a partial
-        return _describe([value.func, list(value.args), value.keywords])  # type: ignore[attr-defined]
-    if isinstance(value, np.ndarray):
-        return hashlib.sha256(value.tobytes()).hexdigest()
-    state = getattr(value, "__dict__", None)
-    return repr(value) if state is None else f"{type(value).__qualname__} {_describe(state)}"

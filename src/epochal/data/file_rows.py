@@ -106,6 +106,6 @@ def _to_tensor(value: Any) -> Any:  # noqa: ANN401 - a cell
     if isinstance(value, list):
         try:
             return torch.tensor(value)
-        except (TypeError, ValueError):
+        except (RuntimeError, TypeError, ValueError):  # RuntimeError: of a list with null
             return value
     return value

@@ -32,6 +32,8 @@ def _match(path: str) -> list[str]:
         except RemoteError as error:
             raise DataError(f"data: {error}") from error
     whole = to_local(path)
+    if whole.is_dir():
+        raise DataError(f"data: {path!r} is a folder\n  name its files, such as '{whole}/*'")
     if whole.exists():
         return [str(whole)]
     anchor = Path(whole.anchor) if whole.anchor else Path()

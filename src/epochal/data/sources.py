@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import mmap
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections import OrderedDict
+from codecs import BOM_UTF8
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, islice
 from json.scanner import make_scanner
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast, final
+from typing import Annotated, Any, ClassVar, Literal, cast, final
 
 import numpy as np
 from typing_extensions import override
@@ -22,9 +24,11 @@ from epochal.config.source_file import display_name
 from epochal.data.files import find_files, local_path
 from epochal.data.pipe import Item, Pass, Pipe
 from epochal.data.transforms import seeded_stream
-from epochal.errors import DataError
+from epochal.durable.remote import is_url
+from epochal.errors import DataError, suggest
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Offsets = np.ndarray[Any, np.dtype[np.int64]]
 _scan = make_scanner(cast("Any", json.JSONDecoder()))  # typed as if it took another scanner
 _IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 
@@ -156,22 +160,39 @@ class _Lines(_InFiles, ABC):
 
     def __init__(self, path: str | list[str]) -> None:
         self.path = path
-        self._starts: list[np.ndarray[Any, np.dtype[np.int64]]] = []
+        self._starts: list[Offsets] = []
         self._maps: dict[int, mmap.mmap | bytes] = {}
 
     @override
     def index_file(self, number: int, file: str) -> int:
-        data = np.frombuffer(self._map(number), dtype=np.uint8)
-        ends = np.flatnonzero(self.is_end(data)) + 1
+        whole = self._map(number)
+        data = np.frombuffer(whole, dtype=np.uint8)
+        ends = self.find_ends(data)
         if len(data) and (not len(ends) or ends[-1] != len(data)):
             ends = np.append(ends, len(data))
-        starts = np.concatenate(([0], ends)).astype(np.int64)
-        self._starts = [*self._starts[:number], starts]
-        return len(starts) - 1
+        first = len(BOM_UTF8) if whole[: len(BOM_UTF8)] == BOM_UTF8 else 0
+        starts = np.concatenate(([first], ends[ends > first])).astype(np.int64)
+        self._starts = [*self._starts[:number], self._join_blank(starts, data)]
+        return len(self._starts[number]) - 1
 
     @abstractmethod
-    def is_end(self, data: Bytes) -> np.ndarray[Any, Any]:
-        """Which bytes end a line."""
+    def find_ends(self, data: Bytes) -> Offsets:
+        """Where lines end: the offsets behind their last bytes."""
+
+    blank: ClassVar[bytes] = b""
+    """A line of these bytes alone is no item."""
+
+    def _join_blank(self, starts: Offsets, data: Bytes) -> Offsets:
+        """The offsets without blank lines, each of which becomes part of the line before it."""
+        if not self.blank or len(starts) < 2:
+            return starts
+        is_blank = np.isin(data[starts[:-1]], np.frombuffer(self.blank, dtype=np.uint8))
+        for at in np.flatnonzero(is_blank):
+            is_blank[at] = not data[starts[at] : starts[at + 1]].tobytes().strip(self.blank)
+        text = np.flatnonzero(~is_blank)  # those before the first one are part of it
+        if not len(text):
+            return starts[:1]
+        return np.concatenate((starts[:1], starts[text[1:]], starts[-1:]))
 
     @override
     def read_item(self, number: int, at: int) -> Item:
@@ -213,6 +234,10 @@ class _Lines(_InFiles, ABC):
         return super().__getstate__() | {"_maps": {}}  # each process maps the files itself
 
 
+def _find_line_ends(data: Bytes) -> Offsets:
+    return np.flatnonzero(np.equal(data, ord("\n"))) + 1
+
+
 @final
 class Text(_Lines):
     """The lines of text files, without their ends.
@@ -222,8 +247,8 @@ class Text(_Lines):
     """
 
     @override
-    def is_end(self, data: Bytes) -> np.ndarray[Any, Any]:
-        return np.equal(data, ord("\n"))
+    def find_ends(self, data: Bytes) -> Offsets:
+        return _find_line_ends(data)
 
     @override
     def parse(self, line: str) -> str:
@@ -238,16 +263,12 @@ class Jsonl(_Lines):
         path: A path, a pattern such as data/*.jsonl, a URL, or a list of them.
     """
 
-    @override
-    def is_end(self, data: Bytes) -> np.ndarray[Any, Any]:
-        # An empty line is part of the line before it; those at the start, of the first line.
-        is_break = np.equal(data, ord("\n"))
-        is_end = is_break.copy()
-        is_end[:-1] &= ~is_break[1:]
-        is_end[: np.argmin(is_break)] = False
-        return is_end
-
+    blank = b" \t\r\n"
     not_read = "is no JSON"
+
+    @override
+    def find_ends(self, data: Bytes) -> Offsets:
+        return _find_line_ends(data)
 
     @override
     def parse(self, line: str) -> Item:
@@ -279,9 +300,16 @@ class Csv(_InFiles):
     def index_file(self, number: int, file: str) -> int:
         if not number:
             self._lines = _CsvLines(self.path)
-            self._lines.files = self.files
+            self._lines.files, self._lines.delimiter = self.files, self.delimiter
         count = self._lines.index_file(number, file)
-        self._names = [*self._names[:number], self._cells(number, 0) if count else []]
+        names = self._cells(number, 0) if count else []
+        repeated = [name for name, times in Counter(names).items() if times > 1]
+        if repeated:
+            raise DataError(
+                f"data: {self.show(number)}: several columns have the name {repeated[0]!r}\n"
+                "  give each column its own name in the first row"
+            )
+        self._names = [*self._names[:number], names]
         return max(count - 1, 0)
 
     @override
@@ -297,26 +325,51 @@ class Csv(_InFiles):
 
     def _cells(self, number: int, at: int) -> list[str]:
         text = self._lines.read_item(number, at)
-        return next(csv.reader(text.splitlines(keepends=True), delimiter=self.delimiter), [])
+        if len(text) > csv.field_size_limit():
+            csv.field_size_limit(len(text))
+        lines = io.StringIO(text, newline="\n")  # other line ends are part of a value
+        try:
+            return next(csv.reader(lines, delimiter=self.delimiter), [])
+        except csv.Error as error:
+            what = f"data: {self.show(number)}: row {at} is no CSV: {error}"
+            raise DataError(f"{what}\n  it begins {text[:60]!r}") from error
 
 
 @final
 class _CsvLines(_Lines):
     """Rows of CSV files; a line end inside of quotes is part of a value."""
 
+    blank = b"\r\n"
+
+    delimiter = ","
+
     @override
-    def is_end(self, data: Bytes) -> np.ndarray[Any, Any]:
-        quotes, ends = np.equal(data, ord('"')), np.equal(data, ord("\n"))
-        return np.logical_and(ends, np.cumsum(quotes) % 2 == 0) if quotes.any() else ends
+    def find_ends(self, data: Bytes) -> Offsets:
+        ends, quotes = _find_line_ends(data), np.flatnonzero(np.equal(data, ord('"')))
+        if not len(quotes):
+            return ends
+        # A quote opens a value only at its start; another one, as in 5" pipe, is an ordinary byte.
+        before = data[np.maximum(quotes[::2] - 1, 0)]
+        is_opening = np.isin(before, np.frombuffer(f'\n"{self.delimiter}'.encode(), np.uint8))
+        first = len(BOM_UTF8) if data[: len(BOM_UTF8)].tobytes() == BOM_UTF8 else 0
+        if np.all(is_opening | (quotes[::2] == first)):
+            outside: Offsets = ends[np.searchsorted(quotes, ends) % 2 == 0]
+            return outside
+        lines = io.StringIO(data.tobytes()[first:].decode(errors="replace"), newline="\n")
+        reader = csv.reader(lines, delimiter=self.delimiter)
+        last_lines = np.fromiter((reader.line_num for _ in reader), dtype=np.int64)
+        return np.append(ends, len(data))[last_lines - 1]
 
     @override
     def parse(self, line: str) -> str:
-        return line.rstrip("\r\n")
+        return line.strip("\r\n")
 
 
 def _as_number(text: str) -> str | int | float | None:
     if not text:
         return None
+    if "_" in text:  # Python's own spelling: 1_2 is a name here, not 12
+        return text
     for convert in (int, float):
         try:
             return convert(text)
@@ -371,7 +424,15 @@ class Parquet(_InFiles):
                 from pyarrow import parquet  # type: ignore[import-untyped]
             except ImportError as error:
                 raise _missing("pyarrow", "data") from error
-            self._opened[number] = parquet.ParquetFile(self.files[number], memory_map=True)
+            try:
+                opened = parquet.ParquetFile(self.files[number], memory_map=True)
+            except (OSError, ValueError) as error:
+                raise _unreadable(self.show(number), "a Parquet file", error) from error
+            for name in self.columns or ():
+                if name.partition(".")[0] not in opened.schema_arrow.names:
+                    hint = suggest(name, opened.schema_arrow.names)
+                    raise DataError(f"data: {self.show(number)} has no column {name!r}\n  {hint}")
+            self._opened[number] = opened
         return self._opened[number]
 
     @override
@@ -402,14 +463,20 @@ class ImageFolder(_Indexed):
         root = local_path(self.path, is_folder=True)
         if not root.is_dir():
             raise DataError(f"data: no folder {self.path!r}\n  give a folder of images")
-        folders = sorted(one for one in root.iterdir() if one.is_dir())
+        shown = (one for one in root.iterdir() if not one.name.startswith("."))
+        folders = sorted(one for one in shown if one.is_dir())
         self.classes = [one.name for one in folders]
         self.samples = [
             (str(file), label)
             for label, folder in [*enumerate(folders), (None, root)]
             for file in sorted(folder.glob("*" if label is None else "**/*"))
-            if file.suffix.lower() in _IMAGES
+            if file.suffix.lower() in _IMAGES and not file.name.startswith(".")
         ]
+        if not self.samples:
+            raise DataError(
+                f"data: no images in the folder {self.path!r}\n"
+                f"  it needs files that end with {', '.join(_IMAGES)}"
+            )
 
     @override
     def __len__(self) -> int:
@@ -418,8 +485,26 @@ class ImageFolder(_Indexed):
     @override
     def read(self, index: int, one_pass: Pass) -> dict[str, Any]:
         path, label = self.samples[index]
-        found = {"image": read_image(path, self.size, self.mode), "path": path}
+        try:
+            found = {"image": read_image(path, self.size, self.mode), "path": path}
+        except (OSError, SyntaxError, ValueError) as error:  # of Pillow, for broken files
+            raise DataError(f"data: {path} cannot be read as an image\n  {error}") from error
         return found if label is None else found | {"label": label}
+
+
+def refuse_other_labels(source: ImageFolder, known: ImageFolder, split: str) -> None:
+    """Refuse a folder whose classes have other numbers than those of the training data."""
+    numbers = {name: number for number, name in enumerate(known.classes)}
+    for number, name in enumerate(source.classes):
+        expected = numbers.get(name, number)
+        if number != expected:
+            short, whole = (source, known) if number < expected else (known, source)
+            missing = next(one for one in whole.classes if one not in short.classes)
+            raise DataError(
+                f"data.{split}: the class {name!r} has the label {number}, and in data.train "
+                f"{expected}\n  folders are numbered by name: create an empty one, "
+                f"mkdir {Path(short.path) / missing}"
+            )
 
 
 def read_image(
@@ -433,6 +518,11 @@ def read_image(
     except ImportError as error:
         raise _missing("pillow", "data") from error
     with Image.open(file) as image:
+        if image.mode.startswith(("I", "F")):  # Pillow would cut all values above 255
+            raise ValueError(
+                f"its pixels have more than 8 bits (mode {image.mode}); convert it, or read it "
+                "with a function of yours behind `files`"
+            )
         made = image if image.mode == mode else image.convert(mode)
         if size is not None:
             made = made.resize((size[1], size[0]))
@@ -462,10 +552,17 @@ class Arrays(_Indexed):
 
     def _open(self) -> dict[str, np.ndarray[Any, Any]]:
         if not self._arrays:
-            self._arrays = {
-                name: np.load(local_path(path), mmap_mode="r") for name, path in self.paths.items()
-            }
+            self._arrays = {name: self._load(path) for name, path in self.paths.items()}
         return self._arrays
+
+    def _load(self, path: str) -> np.ndarray[Any, Any]:
+        try:
+            found: np.ndarray[Any, Any] = np.load(local_path(path), mmap_mode="r")
+            len(found)
+        except (OSError, ValueError, TypeError) as error:
+            what = "a NumPy file with a row for each sample"
+            raise _unreadable(path, what, error) from error
+        return found
 
     @override
     def __len__(self) -> int:
@@ -496,11 +593,21 @@ class Safetensors(_Indexed):
 
     def _open(self) -> dict[str, Any]:
         if not self._slices:
-            from safetensors import safe_open
+            from safetensors import SafetensorError, safe_open
 
-            self._file = safe_open(str(local_path(self.path)), framework="np")
-            names = self.names or list(self._file.keys())
-            self._slices = {name: self._file.get_slice(name) for name in names}
+            try:
+                self._file = safe_open(str(local_path(self.path)), framework="np")
+                names = self.names or list(self._file.keys())
+                self._slices = {name: self._file.get_slice(name) for name in names}
+            except (OSError, SafetensorError) as error:
+                raise _unreadable(self.path, "a safetensors file", error) from error
+            shapes = {name: one.get_shape() for name, one in self._slices.items()}
+            rows = {shape[0] if shape else None for shape in shapes.values()}
+            if len(rows) > 1 or None in rows:
+                raise DataError(
+                    f"data: {self.path}: tensors have different numbers of rows: {shapes}\n"
+                    "  give one row for each sample, or set names"
+                )
         return self._slices
 
     @override
@@ -530,6 +637,14 @@ class HuggingFace(_Indexed):
     def __init__(self, path: str, split: str | None = None) -> None:
         self.path, self.split = path, split
         self._dataset: Any = None
+        self.files: list[str] = []
+        """Its files; a cache behind it is written again when they change."""
+
+    @override
+    def prepare(self) -> None:
+        folder = local_path(self.path, is_folder=True)
+        found = (one for one in folder.rglob("*") if not one.name.startswith("cache-"))
+        self.files = sorted(str(one) for one in found if one.is_file())
 
     def _open(self) -> Any:  # noqa: ANN401 - datasets is optional
         if self._dataset is None:
@@ -537,7 +652,10 @@ class HuggingFace(_Indexed):
                 from datasets import load_from_disk
             except ImportError as error:
                 raise _missing("datasets", "huggingface") from error
-            found = load_from_disk(str(local_path(self.path, is_folder=True)))
+            try:
+                found = load_from_disk(str(local_path(self.path, is_folder=True)))
+            except (OSError, ValueError) as error:
+                raise _unreadable(self.path, "what save_to_disk wrote", error) from error
             if hasattr(found, "keys") and self.split not in found:
                 raise DataError(
                     f"data: {self.path!r} has the splits {', '.join(found)}\n  set split"
@@ -556,6 +674,13 @@ class HuggingFace(_Indexed):
     @override
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_dataset": None}
+
+
+def _unreadable(path: str, what: str, error: Exception) -> DataError:
+    if not is_url(path) and not Path(path).expanduser().exists():
+        here = f"relative paths start from the current folder, {Path.cwd()}"
+        return DataError(f"data: no file or folder {path!r}\n  {here}")
+    return DataError(f"data: {path} cannot be read as {what}\n  {str(error).strip()}")
 
 
 def _missing(package: str, extra: str) -> DataError:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 from time import monotonic
 from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
+from epochal.durable.system import lock
 from epochal.engine.samples import iter_rows
 from epochal.errors import ConfigError, Problem
 
@@ -32,11 +34,13 @@ class PredictionFile:
 
     def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
         self.path = path
-        self._partial = path.with_name(f".{path.name}.tmp")
+        self._partial = find_partial(path)
         self._progress = path.with_name(f".{path.name}.progress.tmp")
         self._facts = durable.decode_json(durable.encode_json(dict(facts)))
+        has_partial = self._partial.exists()
+        self._lock = _lock(self._partial, path)
         found = durable.find_object(self._progress)
-        if found.get("facts") != self._facts or not self._partial.exists():
+        if found.get("facts") != self._facts or not has_partial:
             found = {}
         self._loaders: dict[str, int] = dict(found.get("batches") or {})
         self._samples: dict[str, int] = dict(found.get("samples") or {})
@@ -84,6 +88,12 @@ class PredictionFile:
 
     def close(self, *, is_whole: bool) -> None:
         """End it; without ``is_whole`` it is continued later."""
+        try:
+            self._close(is_whole=is_whole)
+        finally:
+            os.close(self._lock)
+
+    def _close(self, *, is_whole: bool) -> None:
         if not is_whole and self.rows:
             self.save_progress()
             self._file.close()
@@ -99,6 +109,21 @@ class PredictionFile:
             _convert(self._partial, self.path)
         else:
             durable.rename(self._partial, self.path)
+
+
+def find_partial(path: Path) -> Path:
+    """The hidden file with the predictions of a file that is not whole yet."""
+    return path.with_name(f".{path.name}.tmp")
+
+
+def _lock(partial: Path, path: Path) -> int:
+    """An open file that is locked until it is closed; ConfigError if another process has it."""
+    descriptor = os.open(partial, os.O_RDWR | os.O_CREAT, 0o666)
+    if lock(descriptor, waits=False) is False:
+        os.close(descriptor)
+        what = f"another process is writing predictions to {path.name!r}"
+        raise ConfigError(Problem("output", what, hint="wait for it, or name another file"))
+    return descriptor
 
 
 def _convert(lines: Path, target: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -217,7 +217,12 @@ class Predict(Runner):
         if self._output is None:
             return predict(run)
         config = {name: run.config.get(name) for name in ("init_from", "model", "data", "outputs")}
-        facts = {**config, "seed": run.seed, "modified": _find_change_time(config["init_from"])}
+        facts = {
+            **config,
+            "seed": run.seed,
+            "modified": _find_change_time(config["init_from"]),
+            "files": _find_file_facts(config["data"]),
+        }
         if not run.is_main:  # it sends its predictions to the main process
             predict(run)
             return None
@@ -236,6 +241,20 @@ def _find_change_time(weights: object) -> int | None:
     path = weights.get("path") if isinstance(weights, Mapping) else weights
     found = locate_weights(path) if isinstance(path, str) else None
     return found.stat().st_mtime_ns if found is not None and found.exists() else None
+
+
+def _find_file_facts(value: object) -> dict[str, tuple[int, int]]:
+    """Size and time of the files that a part of the config names."""
+    if isinstance(value, str):
+        path = Path(value)
+        try:
+            facts = path.stat() if path.is_file() else None
+        except (OSError, ValueError):  # no path at all
+            facts = None
+        return {} if facts is None else {value: (facts.st_size, facts.st_mtime_ns)}
+    inner = value.values() if isinstance(value, Mapping) else value
+    parts = inner if isinstance(inner, Iterable) else ()
+    return {path: facts for one in parts for path, facts in _find_file_facts(one).items()}
 
 
 def _takes_usual_steps(runner: Runner, run: EngineRun) -> bool:

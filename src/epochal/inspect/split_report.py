@@ -6,7 +6,7 @@ import copy
 import hashlib
 import math
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from time import perf_counter
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 Sample = dict[str, Any]  # values by field
 
+_MAX_UNREADABLE = 10
 _MAX_CLASSES = 100
 _MAX_LABEL = 40  # characters; longer texts are no names of classes
 _MAX_SHAPES, _LISTED_SHAPES = 6, 3
@@ -188,6 +189,7 @@ def inspect_split(
     """
     report = SplitReport(name, count_samples(loader), count_batches(loader, None))
     may_lack = name.startswith("predict")
+    unreadable: list[str] = []
     try:
         samples = _read_batches(report, loader, spec, may_lack=may_lack)
         collate = _find_collate(loader)
@@ -199,14 +201,18 @@ def inspect_split(
         if is_worker_death(error):  # read here, the sample would end this process, too
             log = getattr(loader, "read_log", None)
             raise explain_worker_death(error, loader, f"{name}_loader", log) from error
-        alone = _read_samples(loader)
+        alone = _read_samples(loader, unreadable)
         if alone is None:
             raise
         report = SplitReport(name, report.num_samples, report.num_batches)
-        what = (str(error).splitlines() or [type(error).__name__])[0]
-        report.problems = [f"its batches cannot be made: {what}"]
+        report.problems = [f"its batches cannot be made: {_shorten(error)}"]
         _add_samples(report, alone, limit, examples)
-    if isinstance(loader, ChainLoader):
+        if not report.num_read:
+            raise
+        report.problems += unreadable[:_MAX_UNREADABLE]
+        if len(unreadable) > _MAX_UNREADABLE:
+            report.problems.append(f"{len(unreadable)} samples in all cannot be read")
+    if isinstance(loader, ChainLoader) and not unreadable:
         report.pipe_seconds = time_pipes(loader.chain)
     return report
 
@@ -228,21 +234,48 @@ def _find_collate(loader: Loader) -> object:
     return getattr(loader, "collate_fn", None)
 
 
-def _read_samples(loader: Loader) -> Iterator[Sample] | None:
-    """The samples before they become batches; None if the loader has none."""
+def _read_samples(loader: Loader, unreadable: list[str] | None = None) -> Iterator[Sample] | None:
+    """The samples before they become batches; None if the loader has none.
+
+    With ``unreadable``, samples that raise an error are described there and left out, if the data
+    have an index.
+    """
     if isinstance(loader, ChainLoader):
         pipes = loader.chain.pipes
         before = list(takewhile(lambda pipe: not pipe.makes_batches, pipes))
-        return map(_as_sample, Chain(*before).items()) if len(before) < len(pipes) else None
+        if len(before) == len(pipes):
+            return None
+        chain = Chain(*before)
+        length = chain.count() if chain.is_indexed and unreadable is not None else None
+        if length is None:
+            return map(_as_sample, chain.items())
+        return _read_each(chain, range(length), unreadable)
     if not isinstance(loader, DataLoader) or loader.batch_size is None:
         return None
     dataset: Any = loader.dataset
-    items = (
-        dataset
-        if isinstance(dataset, IterableDataset)
-        else map(dataset.__getitem__, loader.sampler)
-    )
-    return map(_as_sample, items)
+    if isinstance(dataset, IterableDataset):
+        return map(_as_sample, dataset)
+    return _read_each(dataset, loader.sampler, unreadable)
+
+
+def _read_each(
+    data: Any,  # noqa: ANN401 - anything with an index
+    indices: Iterable[int],
+    unreadable: list[str] | None,
+) -> Iterator[Sample]:
+    for index in indices:
+        try:
+            item = data[index]
+        except Exception as error:
+            if unreadable is None:
+                raise
+            unreadable.append(f"sample {index} cannot be read: {_shorten(error)}")
+            continue
+        yield _as_sample(item)
+
+
+def _shorten(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _as_sample(item: Any) -> Sample:  # noqa: ANN401 - of any type

@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 import epochal as ep
+from epochal.data.batching import PadCollate
 from epochal.engine.feed.feed import iter_batches
 from epochal.engine.feed.sampling_order import DataPass
 from epochal.errors import ConfigError, DataError, EpochalError
@@ -128,6 +129,20 @@ def test_sequences_are_bucketed_packed_and_padded() -> None:
     assert sample["tokens"].tolist() == [1, 2, 3, 4, 5, 0, 0]
     with pytest.raises(DataError, match="5 values, more than length 4"):
         list(data.chain(texts, data.Pad(length=4)))
+
+
+def test_padding_keeps_texts_and_fills_samples_without_values() -> None:
+    samples = [{"t": [], "name": "a"}, {"t": [3, 4], "name": "b"}]
+    for order in (samples, samples[::-1]):
+        collate = PadCollate(mask="mask")
+        (batch,) = data.chain(order, data.Batch(2, collate=collate))
+        assert batch["t"].dtype == torch.int64
+        rows = dict(zip(batch["name"], batch["t"].tolist(), strict=True))
+        assert rows == {"a": [0, 0], "b": [3, 4]}
+        assert sorted(batch["mask"].sum(1).tolist()) == [0, 2]
+    (sample,) = data.chain(samples[1:], data.Pad(length=3))
+    assert sample["t"].tolist() == [3, 4, 0]
+    assert sample["name"] == "b"
 
 
 def test_chains_are_mixed_by_weight() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import epochal as ep
 from epochal.data.file_rows import FileRows
@@ -70,6 +71,131 @@ def test_csv_rows_are_dicts_also_with_quotes_and_line_ends(tmp_path: Path) -> No
         list(data.chain(data.Csv(str(file), ";")))
 
 
+def test_csv_files_of_other_programs_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    table = {
+        "a byte order mark": ("\ufeffa,b\n1,2\n", [(1, 2)]),
+        "a quoted name behind it": ('\ufeff"a","b"\n1,"x\ny"\n', [(1, "x\ny")]),
+        "blank lines": ("\n\na,b\r\n\r\n1,2\r\n\n3,4\n\n", [(1, 2), (3, 4)]),
+        "quotes inside of values": (
+            'a,b\n5" pipe,2\nx, "y\nz,3\n',
+            [('5" pipe', 2), ("x", ' "y'), ("z", 3)],
+        ),
+        "a doubled quote in the middle": ('a,b\nx"",1\n"y\n""",2\n', [('x""', 1), ('y\n"', 2)]),
+        "line ends of Unicode": (
+            "a,b\nx\u2028y,\x85\nz\x0c,1\n",
+            [("x\u2028y", "\x85"), ("z\x0c", 1)],
+        ),
+        "a name with an underscore": ("a,b\n1_2,1\n", [("1_2", 1)]),
+        "a long text": (f"a,b\n{'x' * 200_000},1\n", [("x" * 200_000, 1)]),
+        "no last line end": ('a,b\n1,"2\n3"', [(1, "2\n3")]),
+    }
+    for what, (text, expected) in table.items():
+        file.write_bytes(text.encode())
+        rows = read_both_ways(data.Csv(str(file)))
+        assert [(row["a"], row["b"]) for row in rows] == expected, what
+
+
+def test_csv_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    for text, message in (
+        (b"a,b,a\n1,2,3\n", "several columns have the name 'a'"),
+        (b"a,b\r1,2\r", r"row 0 is no CSV: new-line character.*\n.*begins 'a,b"),
+    ):
+        file.write_bytes(text)
+        with pytest.raises(DataError, match=message):
+            len(data.chain(data.Csv(str(file))))
+
+
+def test_json_lines_skip_blank_lines_and_a_byte_order_mark(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    for text, expected in (
+        ('\ufeff{"a": 1}\n2\n', [{"a": 1}, 2]),
+        (" \n1\r\n\r\n \t\n2\n\n", [1, 2]),
+        ("", []),
+        ("\n\n", []),
+    ):
+        file.write_bytes(text.encode())
+        assert list(data.chain(data.Jsonl(str(file)))) == expected
+        assert len(data.chain(data.Jsonl(str(file)))) == len(expected)
+    file.write_bytes("\ufeffone\n\n".encode())
+    assert list(data.chain(data.Text(str(file)))) == ["one", ""]
+
+
+def test_files_that_are_missing_or_broken_are_named(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("datasets")
+    bad = tmp_path / "bad"
+    bad.write_text("hello")
+    np.save(tmp_path / "single.npy", np.float32(3))
+    save_file({"x": np.zeros((3, 2)), "y": np.zeros(2)}, tmp_path / "a.safetensors")
+    save_file({"x": np.zeros((3, 2)), "y": np.array(2)}, tmp_path / "b.safetensors")
+    gone = str(tmp_path / "gone")
+    for source, message in (
+        (data.Arrays(x=gone), "no file or folder .*gone'\n.*current folder"),
+        (data.Arrays(x=str(bad)), "bad cannot be read as a NumPy file"),
+        (data.Arrays(x=str(tmp_path / "single.npy")), "a row for each sample"),
+        (data.Safetensors(gone), "no file or folder"),
+        (data.Safetensors(str(bad)), "bad cannot be read as a safetensors file"),
+        (data.Safetensors(str(tmp_path / "a.safetensors")), "different numbers of rows"),
+        (data.Safetensors(str(tmp_path / "b.safetensors")), "different numbers of rows"),
+        (data.HuggingFace(gone), "no file or folder"),
+        (data.HuggingFace(str(tmp_path)), "cannot be read as what save_to_disk wrote"),
+        (data.Parquet(str(bad)), "bad cannot be read as a Parquet file"),
+        (data.Jsonl(str(tmp_path)), "is a folder\n  name its files, such as '.*/\\*'"),
+    ):
+        with pytest.raises(DataError, match=message):
+            len(data.chain(source))
+
+
+def test_hidden_files_are_no_images_and_a_broken_one_is_named(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for name in (".ipynb_checkpoints", "cat", "dog"):
+        (tmp_path / name).mkdir()
+        image.new("RGB", (4, 4)).save(tmp_path / name / "a.png")
+    (tmp_path / "cat" / "._a.png").write_bytes(b"of macOS")
+    assert [one["label"] for one in data.chain(data.ImageFolder(str(tmp_path)))] == [0, 1]
+    whole = (tmp_path / "dog" / "a.png").read_bytes()
+    (tmp_path / "dog" / "a.png").write_bytes(whole[:45])
+    with pytest.raises(DataError, match=r"dog/a\.png cannot be read as an image"):
+        list(data.chain(data.ImageFolder(str(tmp_path))))
+    image.fromarray(np.full((4, 4), 4000, np.uint16)).save(tmp_path / "dog" / "a.png")
+    with pytest.raises(DataError, match=r"dog/a\.png.*\n  its pixels have more than 8 bits"):
+        list(data.chain(data.ImageFolder(str(tmp_path))))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"no images in the folder '.*empty'\n.*\.jpg"):
+        len(data.chain(data.ImageFolder(str(tmp_path / "empty"))))
+
+
+def test_a_broken_tar_or_file_in_it_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+
+    def read() -> list[Any]:
+        return list(data.chain(data.Files(str(path)), data.WebDataset()))
+
+    def write_tar(files: dict[str, bytes]) -> None:
+        with tarfile.open(path, "w") as tar:
+            for name, content in files.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+
+    write_tar({"._1.cls": b"of macOS", "1.cls": b"1", "2.cls": b"2"})
+    assert [one["cls"] for one in read()] == [1, 2]
+    for name, content in (("3.cls", b"cat"), ("3.json", b"{"), ("3.txt", b"\xff"), ("3.png", b"x")):
+        write_tar({"1.cls": b"1", name: content})
+        with pytest.raises(
+            DataError, match=rf"a\.tar: {name} cannot be decoded: .*\n.*decode: false"
+        ):
+            read()
+    write_tar({"1.cls": b"1", "2.bin": b"x" * 9000})
+    whole = path.read_bytes()
+    for content in (whole[:3000], b"hello" * 500, b""):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"a\.tar cannot be read as a tar file: .*\n.*damaged"):
+            read()
+
+
 def test_parquet_rows_are_dicts(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -80,6 +206,8 @@ def test_parquet_rows_are_dicts(tmp_path: Path) -> None:
     assert [row["x"] for row in rows] == list(range(10))
     assert rows[7] == {"x": 7, "y": "c"}
     assert data.chain(data.Parquet(str(tmp_path / "0.parquet"), columns=["y"]))[0] == {"y": "a"}
+    with pytest.raises(DataError, match=r"0\.parquet has no column 'yy'\n  did you mean 'y'"):
+        len(data.chain(data.Parquet(str(tmp_path / "0.parquet"), columns=["yy"])))
 
 
 def test_images_have_the_labels_of_their_folders(tmp_path: Path) -> None:

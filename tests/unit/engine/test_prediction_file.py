@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pytest
 import torch
 
 from epochal.engine.prediction_file import PredictionFile
+from epochal.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,6 +59,19 @@ def test_lines_of_named_loaders_have_the_name(tmp_path: Path) -> None:
     assert lines_of(tmp_path, value) == [{"loader": "day", "x": 1}, ["night", 2]]
 
 
+def test_a_file_that_is_being_written_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    first = PredictionFile(path, {})
+    first.add("", ["one"])
+    with pytest.raises(ConfigError, match=r"another process is writing predictions to 'p\.jsonl'"):
+        PredictionFile(path, {})
+    first.close(is_whole=False)
+    second = PredictionFile(path, {})
+    assert second.rows == 1
+    second.close(is_whole=True)
+    assert path.read_text() == '"one"\n'
+
+
 def test_texts_are_written(tmp_path: Path) -> None:
     assert lines_of(tmp_path, [["größer", "kleiner"], "one"]) == ["größer", "kleiner", "one"]
 
@@ -75,6 +91,7 @@ def test_a_file_continues_after_what_was_surely_written(tmp_path: Path) -> None:
     first.add("", torch.tensor([1, 2]))
     first.save_progress()
     first.add("", torch.tensor([3]))  # the process is killed before this is synced
+    os.close(first._lock)  # as the system does
     again = PredictionFile(tmp_path / "p.jsonl", {"weights": "a"})
     assert (again.count_batches(""), again.rows) == (1, 2)
     again.add("", torch.tensor([3]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from torch.utils.data import DataLoader
 
 import epochal as ep
 from epochal.components.metrics import Mean
-from epochal.errors import CheckpointError, ConfigError, RecordError
+from epochal.errors import CheckpointError, ConfigError, DataError, RecordError
 from epochal.records import read_run
 from epochal.testing import TinyModel, TinyTask
 from small_project import tree, write
@@ -282,6 +283,26 @@ def test_output_and_evaluation_stages_may_be_objects_functions_and_specs() -> No
         make(**parts(), evaluation=[Seen])
     with pytest.raises(ConfigError, match=r"outputs: a spec follows an object.*\n.*specs first"):
         make(**parts(), outputs=[halve, collect])
+
+
+def test_classes_with_other_labels_than_in_training_are_refused(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+
+    def build(split: str, *names: str) -> Any:
+        for name in names:
+            (tmp_path / split / name).mkdir(parents=True, exist_ok=True)
+        image.new("RGB", (2, 2)).save(tmp_path / split / names[0] / "a.png")
+        return ep.data.chain(ep.data.ImageFolder(str(tmp_path / split)))
+
+    task = type("Bare", (TinyTask,), {"__init__": lambda self: None})()
+    for train, val, missing in (
+        (("cat", "dog", "eel"), ("cat", "eel"), "b/dog"),
+        (("cat", "eel"), ("ant", "cat", "eel"), "a/ant"),
+    ):
+        shutil.rmtree(tmp_path)
+        data = {"train": build("a", *train), "val": build("b", *val)}
+        with pytest.raises(DataError, match=rf"data\.val: the class '.*\n.*mkdir .*{missing}$"):
+            fit(make(task=task, model=TinyModel(), data=data))
 
 
 def test_chains_and_pipes_may_be_objects() -> None:

@@ -80,6 +80,27 @@ class DeadWorker(DataLoader[Any]):
         raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")
 
 
+def test_samples_that_cannot_be_read_are_listed_and_the_others_shown() -> None:
+    class Damaged:
+        def __len__(self) -> int:
+            return 20
+
+        def __getitem__(self, index: int) -> dict[str, int]:
+            if index % 4 == 3:
+                raise OSError(f"image {index} is truncated")
+            return {"x": index}
+
+    few = ep.data.chain(Damaged(), ep.data.Take(8)).loader(batch_size=2)
+    for loader in (DataLoader(Damaged(), batch_size=2), few):  # type: ignore[arg-type]
+        report = inspect_split("train", loader, limit=8, examples=2)
+        assert report.num_read in (6, 8)
+        assert report.problems[0] == "its batches cannot be made: image 3 is truncated"
+        assert report.problems[1] == "sample 3 cannot be read: image 3 is truncated"
+    only = ep.data.chain(Damaged(), ep.data.Slice(3, 4)).loader(batch_size=2)
+    with pytest.raises(OSError, match="image 3"):
+        inspect_split("train", only, limit=8, examples=2)
+
+
 def test_a_sample_that_kills_a_worker_is_not_read_in_this_process() -> None:
     with pytest.raises(DataError, match="train_loader: a worker process of the loader died"):
         inspect_split("train", DeadWorker(SAMPLES, num_workers=1), limit=9, examples=9)  # type: ignore[arg-type]

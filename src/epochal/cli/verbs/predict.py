@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,7 @@ def execute(args: argparse.Namespace) -> int:
     """Predict, and print where the predictions were written."""
     _require_target(args)
     with deferring_interrupts():
+        from epochal.engine.prediction_file import find_partial
         from epochal.experiment.run import describe_prediction
 
     output = DEFAULT_FILE if args.output is None else args.output.absolute()
@@ -48,6 +50,8 @@ def execute(args: argparse.Namespace) -> int:
         written = result.value
         shown = args.output or Path(result.dir or "") / DEFAULT_FILE
         print(f"  wrote    {format_count(written.count, 'prediction')} to {shown}")
+    elif args.output is not None and find_partial(args.output).exists():
+        print(f"{args.output}: the same command continues this prediction", file=sys.stderr)
     return result.exit_code
 
 

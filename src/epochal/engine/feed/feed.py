@@ -6,6 +6,7 @@ import errno
 import logging
 import math
 import re
+import traceback
 from collections.abc import Iterator, Mapping, Sized
 from contextlib import contextmanager
 from itertools import islice
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 Microbatches = tuple["Batch", ...]
 _UNEVEN = ("stack expects each tensor to be equal size", "batch should be of equal size")
+_COLLATE = ("torch/utils/data/_utils/collate.py", "epochal/data/batching.py")
 _DEAD_WORKER = re.compile(r"DataLoader worker \(pid")
 
 
@@ -507,12 +509,28 @@ def explaining_errors(
     try:
         yield
     except Exception as error:
-        if any(text in str(error) for text in _UNEVEN):
-            error.add_note(f"{label}: the samples of a batch differ in shape; set collate: pad")
+        reason = _find_mismatch(error)
+        if reason:
+            error.add_note(f"{label}: {reason}")
         if not (is_worker_death(error) or _is_broken_connection(error, loader)):
             raise
         log = find_log(loader) if find_log is not None else None
         raise explain_worker_death(error, loader, label, log) from error
+
+
+def _find_mismatch(error: Exception) -> str:
+    """Why samples make no batch, for the message; empty if the error has another cause."""
+    text = str(error)
+    if any(part in text for part in _UNEVEN):
+        return "the samples of a batch differ in shape; set collate: pad"
+    *_, last = traceback.extract_tb(error.__traceback__)
+    if not (last.filename.endswith(_COLLATE) or any(name in text for name in _COLLATE)):
+        return ""
+    if "NoneType" in text:
+        return "a sample of a batch has a value None; fill it in, or leave the sample out"
+    if isinstance(error, KeyError):
+        return "the samples of a batch have different keys; give all of them the same"
+    return ""
 
 
 def explain_worker_death(

@@ -16,9 +16,11 @@ from epochal.check.sections.losses import iter_loss_terms
 from epochal.check.sections.pipes import has_pipes
 from epochal.checkpoint.weights import init_weights, load_caches_from, locate_weights
 from epochal.data.chain import Chain
+from epochal.data.chain_loader import ChainLoader
 from epochal.data.file_rows import FileRows
 from epochal.data.folds import split_loader
 from epochal.data.loader import LoaderOptions, build_loader
+from epochal.data.sources import ImageFolder, refuse_other_labels
 from epochal.distributed.world import SingleProcess
 from epochal.engine.device.move import move_module, parse_dtype
 from epochal.engine.device.precision import sync_batchnorm
@@ -71,6 +73,7 @@ def build_data(assembly: Assembly, task: Task) -> None:
     section = assembly.config.mapping.get("data")
     for name, node in section.mapping.items() if section is not None else ():
         loaders[split_name(name)] = build_split(assembly, node, name, f"data.{name}")
+    _compare_labels(loaders)
     placed: set[str] = getattr(task, _PLACED, set())  # by an earlier run with the same task
     for split, loader in loaders.items():
         is_input = isinstance(getattr(loader, "dataset", None), FileRows)  # it replaces the task's
@@ -85,6 +88,20 @@ def build_data(assembly: Assembly, task: Task) -> None:
     setattr(task, _PLACED, placed | loaders.keys())
     if assembly.is_debug:
         _use_no_workers(task)
+
+
+def _compare_labels(loaders: Mapping[str, Part]) -> None:
+    """Refuse folders of images whose classes have other labels than in the training data."""
+    for known in _find_image_folders(loaders.get("train")):
+        for split in ("val", "test"):
+            for source in _find_image_folders(loaders.get(split)):
+                refuse_other_labels(source, known, split)
+
+
+def _find_image_folders(loader: Part) -> list[ImageFolder]:
+    found = loader.values() if isinstance(loader, Mapping) else [loader]
+    sources = [one.chain.pipes[0] for one in found if isinstance(one, ChainLoader)]
+    return [one for one in sources if isinstance(one, ImageFolder)]
 
 
 def _load_given(assembly: Assembly, given: Part, split: str) -> Part:

@@ -14,6 +14,7 @@ import pytest
 from torch import Tensor, zeros
 from torch.utils.data import DataLoader, Dataset
 
+from epochal.data.batching import PadCollate
 from epochal.engine.feed.feed import iter_batches
 from epochal.errors import DataError
 
@@ -67,6 +68,37 @@ def test_samples_of_different_shapes_get_a_hint() -> None:
             list(iter_batches(loader, "train_loader", None))
         (note,) = caught.value.__notes__
         assert note == "train_loader: the samples of a batch differ in shape; set collate: pad"
+
+
+@pytest.mark.usefixtures("loaders_are_deleted")
+def test_samples_with_other_keys_or_without_a_value_get_a_hint() -> None:
+    uneven, empty = [{"x": 1, "y": 2}, {"x": 1}], [{"x": 1}, {"x": None}]
+    for samples, workers, collate, hint in (
+        (uneven, 0, None, "have different keys"),
+        (uneven, 1, None, "have different keys"),
+        (uneven, 0, PadCollate(), "have different keys"),
+        (empty[::-1], 0, None, "has a value None"),
+        (empty[::-1], 1, None, "has a value None"),
+        (empty, 0, None, "has a value None"),
+        ([{"x": 0.5}, {"x": None}], 0, None, "has a value None"),
+    ):
+        loader = DataLoader(samples, batch_size=2, num_workers=workers, collate_fn=collate)  # type: ignore[arg-type]
+        with pytest.raises((KeyError, TypeError, RuntimeError)) as caught:
+            list(iter_batches(loader, "train_loader", None))
+        assert [hint in note for note in caught.value.__notes__] == [True]
+    with pytest.raises(KeyError) as caught:
+        list(iter_batches(DataLoader(Keyless()), "train_loader", None))  # type: ignore[arg-type]
+    assert not getattr(caught.value, "__notes__", ())
+
+
+class Keyless:
+    """Its samples fail with an error of their own."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> int:
+        return {"a": 1}["b"]
 
 
 class Endless:
