@@ -96,7 +96,8 @@ def choose_run_weights(record: RunRecord, wanted: str | int | Path | None = None
         found = _find_best(record) or _find_final(folder)
         found = found or _find_last(folder)
         if found is None:
-            raise _no_weights(record, "has no weights", "weights are saved as the run trains")
+            hint = "they are saved as the run trains, and `runs prune` may have deleted them"
+            raise _no_weights(record, "has no weights", hint)
         return found
     text = str(wanted)
     if text == BEST:

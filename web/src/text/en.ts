@@ -201,6 +201,7 @@ export const en = {
   "charts.empty.text": "Curves appear with the first logged point.",
   "charts.none": "No metric has this name",
   "charts.no_axis": "No points on this axis",
+  "charts.no_value": "All values are NaN or infinite",
   "charts.no_log": "No positive values for a logarithmic axis",
   "charts.prefix": "other",
 

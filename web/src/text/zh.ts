@@ -203,6 +203,7 @@ export const zh: Record<keyof typeof en, string> = {
   "charts.empty.text": "记录第一个点后就会出现曲线。",
   "charts.none": "没有这个名称的指标",
   "charts.no_axis": "此坐标轴上没有数据点",
+  "charts.no_value": "所有值均为 NaN 或无穷大",
   "charts.no_log": "没有可用于对数坐标轴的正值",
   "charts.prefix": "其他",
 

@@ -66,7 +66,7 @@ def execute(args: argparse.Namespace) -> int:
     from epochal.cli.sweep_reader import FolderSweepReader
     from epochal.web.server import ServeOptions, WebServer
 
-    _refuse_contradictions(args)
+    _refuse_mistakes(args)
     start = "" if args.run is None else f"/runs/{read_run(args.run, args.runs_dir).path.name}"
     options = ServeOptions(
         host=args.host,
@@ -119,7 +119,7 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse_contradictions(args: argparse.Namespace) -> None:
+def _refuse_mistakes(args: argparse.Namespace) -> None:
     pairs = (
         ("--read-only", args.read_only, "--allow-launch", args.allow_launch),
         ("--unix-socket", args.unix_socket is not None, "--lan", args.lan),
@@ -129,6 +129,9 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
         if has_one and has_other:
             what = f"{one} and {other} contradict each other"
             raise ConfigError(Problem("serve", what, hint="leave out one of them"))
+    if args.runs_dir.exists() and not args.runs_dir.is_dir():
+        what = f"{str(args.runs_dir)!r} is no folder"
+        raise ConfigError(Problem("--runs-dir", what, hint="give the folder of the runs"))
     if args.no_work and not args.allow_launch:
         what = "--no-work has no effect without --allow-launch"
         raise ConfigError(Problem("serve", what, hint="add --allow-launch, or leave it out"))

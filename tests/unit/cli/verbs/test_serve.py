@@ -75,6 +75,9 @@ def test_launching_is_a_choice(
     assert done.err.startswith("serve: --read-only and --allow-launch contradict each other\n")
     done = epochal("serve", "--no-work", *runs)
     assert done.err.startswith("serve: --no-work has no effect without --allow-launch\n")
+    (tmp_path / "file").touch()
+    done = epochal("serve", "--no-open", "--runs-dir", str(tmp_path / "file"))
+    assert done.err.startswith(f"--runs-dir: '{tmp_path}/file' is no folder\n")
 
 
 def test_link_is_a_picture_for_phones(epochal: Command, interrupted: None, tmp_path: Path) -> None:
