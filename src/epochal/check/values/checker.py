@@ -48,6 +48,9 @@ _SECTIONS: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("logger", "loggers", "logging"), "log"),
         **dict.fromkeys(("load_from", "pretrained"), "init_from"),
         **dict.fromkeys(("net", "network"), "model"),
+        **dict.fromkeys(("ema", "swa", "ema_decay"), "average"),
+        **dict.fromkeys(("seed_everything", "random_seed", "manual_seed"), "seed"),
+        **dict.fromkeys(("distributed", "ddp", "fsdp", "accelerate"), "engine.strategy"),
     }
 )
 _ARGUMENTS: Mapping[str, str] = MappingProxyType(
@@ -67,6 +70,8 @@ _DEVICES = ("device", "devices", "gpu", "gpus", "gpu_ids", "cuda", "accelerator"
 _EPOCHS = ("epochs", "max_epochs", "num_epochs", "n_epochs", "num_train_epochs")
 _STEPS = ("steps", "max_steps", "num_steps", "iterations", "max_iters", "num_iters", "total_steps")
 _WANDB_KEYS = ("parameters", "method", "early_terminate", "run_cap")
+_OPTIM_ARGUMENTS = ("lr", "weight_decay", "clip", "accumulate")
+_TRACKERS = {"wandb": "WandB", "mlflow": "MLflow", "tensorboard": "TensorBoard"}
 _FOLDERS = ("work_dir", "log_dir", "output_dir", "save_dir", "default_root_dir")
 
 
@@ -353,7 +358,10 @@ def section_hint(name: str, node: Node) -> str:
         return f"write record: {{log_dir: {node.value}}}"
     if name.lower() in _DEVICES:
         return "choose it for each run: --device cuda:0, or device='cuda:0' in Python"
-    return "write optim: {lr: ...}" if name in ("lr", "learning_rate") else ""
+    if name.lower() in _TRACKERS:
+        return f"a hook: add {{type: {_TRACKERS[name.lower()]}}} to hooks"
+    argument = "lr" if name == "lr" else meant_argument(name)
+    return f"write optim: {{{argument}: ...}}" if argument in _OPTIM_ARGUMENTS else ""
 
 
 def length_hint(key: str, node: Node) -> str:

@@ -20,6 +20,9 @@ def test_section_names_of_other_frameworks_are_recognised(check_dict) -> None:
         ("BASE", "$BASE"),
         ("_base_", "$BASE"),
         ("defaults", "$BASE"),
+        ("ema", "average"),
+        ("seed_everything", "seed"),
+        ("distributed", "engine.strategy"),
     ):
         assert shown(check_dict(**{name: {}})) == [(name, f"did you mean {meant!r}?")]
 
@@ -31,6 +34,8 @@ def test_top_level_keys_that_belong_into_a_section_are_reported(check_dict) -> N
         ("work_dir", "out", "write record: {log_dir: out}"),
         ("log_dir", "out", "write record: {log_dir: out}"),
         ("lr", 0.1, "write optim: {lr: ...}"),
+        ("grad_clip", 1.0, "write optim: {clip: ...}"),
+        ("wandb", True, "a hook: add {type: WandB} to hooks"),
         ("betas", [0.9, 0.99], "did you mean 'optim.betas'?"),
         ("width", 3, "did you mean 'model.width'?"),
         ("console_every", -1, "did you mean 'log.console_every'?"),
