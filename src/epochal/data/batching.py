@@ -245,6 +245,7 @@ class BucketByLength(Pipe):
         draw, items = random.Random(self.seed(one_pass)), self.parent.iterate(one_pass)
         for window in iter(lambda: list(islice(items, self.window)), []):
             window.sort(key=self._length)
+            self._check_longest(window[-1])
             groups: list[list[Item]] = [[]]
             for item in window:
                 tokens = (len(groups[-1]) + 1) * self._length(item)
@@ -256,7 +257,31 @@ class BucketByLength(Pipe):
             yield from groups
 
     def _length(self, item: Item) -> int:
-        return len(_get_entry(item, self.key, "bucket_by_length"))
+        entry = _get_entry(item, self.key, "bucket_by_length")
+        if isinstance(entry, Mapping) or not hasattr(entry, "__len__") or _is_scalar(entry):
+            raise _not_a_sequence(item, entry, "bucket_by_length")
+        return len(entry)
+
+    def _check_longest(self, item: Item) -> None:
+        longest = self._length(item)
+        if self.max_tokens is not None and longest > self.max_tokens:
+            raise DataError(
+                f"bucket_by_length: a sample has {longest} values, more than max_tokens "
+                f"{self.max_tokens}\n"
+                "  set a larger max_tokens, or cut or filter long samples before"
+            )
+
+
+def _is_scalar(entry: object) -> bool:
+    return getattr(entry, "ndim", 1) == 0
+
+
+def _not_a_sequence(item: Item, entry: object, pipe: str) -> DataError:
+    kind, shown = type(entry).__name__, f"{entry!r:.60}"
+    hint = "make a list or an array of it with a map before"
+    if isinstance(item, Mapping):
+        hint = f"set key to an entry that is one; a sample has {', '.join(map(repr, item))}"
+    return DataError(f"{pipe}: {shown}, a {kind}, is not a sequence of values\n  {hint}")
 
 
 def _get_entry(item: Item, key: str | int | None, pipe: str) -> Any:  # noqa: ANN401 - of any type
@@ -305,7 +330,10 @@ class Pack(Pipe):
         parts: list[np.ndarray[Any, Any]] = []
         waiting = 0
         for item in self.parent.iterate(one_pass):
-            tokens = np.asarray(_get_entry(item, self.key, "pack"))
+            entry = _get_entry(item, self.key, "pack")
+            tokens = np.asarray(entry)
+            if not tokens.ndim:
+                raise _not_a_sequence(item, entry, "pack")
             if self.separator is not None:
                 tokens = np.append(tokens, np.asarray(self.separator, tokens.dtype))
             while waiting + len(tokens) >= self.length:

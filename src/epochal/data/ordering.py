@@ -377,10 +377,12 @@ class Mix(Pipe):
 
         self.chains = [one if isinstance(one, Chain) else Chain(*one) for one in chains]
         self.weights = weights or [1.0] * len(chains)
-        if len(self.weights) != len(self.chains) or min(self.weights) < 0 or not any(self.weights):
+        is_good = all(np.isfinite(one) and one >= 0 for one in self.weights)
+        if len(self.weights) != len(self.chains) or not is_good or not any(self.weights):
             raise DataError(
-                f"mix: {len(self.weights)} weights for {len(self.chains)} chains, or none above 0\n"
-                "  give one weight for each chain"
+                f"mix: {len(self.weights)} weights for {len(self.chains)} chains, one is negative "
+                "or not finite, or none is above 0\n"
+                "  give at least one chain, and one weight for each"
             )
 
     @override

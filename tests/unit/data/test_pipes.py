@@ -131,6 +131,26 @@ def test_sequences_are_bucketed_packed_and_padded() -> None:
         list(data.chain(texts, data.Pad(length=4)))
 
 
+def test_samples_that_are_no_sequences_are_neither_bucketed_nor_packed() -> None:
+    for samples, key, message in (
+        ([1, 2], None, "1, a int, is not a sequence of values\n  make a list"),
+        ([np.float32(1)], None, "a float32, is not a sequence"),
+        ([{"x": 1, "y": [1]}], "x", "1, a int, is not a sequence of values\n  set key to an entry"),
+        ([{"x": 1, "y": [1]}], None, "a dict, is not a .*; a sample has 'x', 'y'"),
+    ):
+        for pipe in (data.BucketByLength(2, key), data.Pack(2, key)):
+            with pytest.raises(DataError, match=f"(?s)(bucket_by_length|pack): .*{message}"):
+                list(data.chain(samples, pipe))
+    with pytest.raises(DataError, match="pack: 'spam', a str, is not a sequence of values"):
+        list(data.chain(["spam"], data.Pack(2)))
+
+
+def test_a_sample_longer_than_max_tokens_is_refused() -> None:
+    samples = [[1] * length for length in (2, 9, 3)]
+    with pytest.raises(DataError, match="a sample has 9 values, more than max_tokens 8\n  set a"):
+        list(data.chain(samples, data.BucketByLength(4, max_tokens=8)))
+
+
 def test_padding_keeps_texts_and_fills_samples_without_values() -> None:
     samples = [{"t": [], "name": "a"}, {"t": [3, 4], "name": "b"}]
     for order in (samples, samples[::-1]):
@@ -153,6 +173,11 @@ def test_chains_are_mixed_by_weight() -> None:
     assert list(chain.items(start=7)) == list(chain)[7:]
     with pytest.raises(DataError, match="3 weights for 2 chains"):
         data.Mix([[[1]], [[2]]], weights=[1, 2, 3])
+    for weights in ([1, -1], [0, 0], [float("nan"), 1], [float("inf"), 1]):
+        with pytest.raises(DataError, match="one is negative or not finite, or none is above 0"):
+            data.Mix([[[1]], [[2]]], weights=weights)
+    with pytest.raises(DataError, match="0 weights for 0 chains"):
+        data.Mix([])
 
 
 def test_a_cached_sample_stays_the_same_in_every_epoch() -> None:
