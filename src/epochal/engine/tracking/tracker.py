@@ -241,7 +241,7 @@ def save_media(
     ``epochal.records.folder.media`` lists what ``data`` may be; tensors are treated as arrays.
     """
     if isinstance(data, torch.Tensor):
-        data = data.detach().cpu()
+        data = data.detach().cpu().to_dense()
         data = (data.float() if data.is_floating_point() else data).numpy()
     step = run.step if step is None else step
     media = save(run.writer, name, data, step=step, kind=kind, suffix=suffix)

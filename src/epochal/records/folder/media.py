@@ -90,13 +90,13 @@ def save_media(
         writer: The record of the run.
         name: A name such as ``samples/grid``.
         data: An image as an array of any usual layout; a figure or image with ``savefig`` or
-            ``save``; text; the bytes of a file; or its path.
+            ``save``; a data frame; text; the bytes of a file; or its path.
         step: The current step.
         kind: ``image``, ``audio``, ``video``, ``text``, ``table`` or any other word; by default
             that of the suffix. Needed for bytes without ``suffix``.
         suffix: The suffix of the file, for bytes.
     """
-    content, found = _encode(name, data)
+    content, found = _encode(name, data, kind or get_media_kind(suffix.lstrip(".").lower()))
     suffix = (suffix or found or SUFFIXES_BY_KIND.get(kind, ("",))[0]).lstrip(".").lower()
     if not suffix:
         raise RecordError(
@@ -171,20 +171,37 @@ def get_media_kind(suffix: str) -> str:
     return next((kind for kind, known in SUFFIXES_BY_KIND.items() if suffix in known), "file")
 
 
-def _encode(name: str, data: object) -> tuple[bytes, str]:
+def _encode(name: str, data: object, kind: str) -> tuple[bytes, str]:
     """The bytes of a file, and its suffix if it follows from the data."""
     if isinstance(data, bytes):
         return data, ""
     if isinstance(data, str):
-        return redact(data).encode("utf-8", "backslashreplace"), "txt"
+        text = redact(data).encode("utf-8", "backslashreplace")
+        return text, "csv" if kind == "table" else "txt"
     if isinstance(data, Path):
         return _read_file(data), data.suffix
+    if (rows := _to_csv(data)) is not None:
+        return redact(rows).encode("utf-8", "backslashreplace"), "csv"
     for method in ("savefig", "save"):  # of matplotlib and Pillow
         if callable(draw := getattr(data, method, None)):
             buffer = io.BytesIO()
             draw(buffer, format="png")
             return buffer.getvalue(), "png"
+    if kind in SUFFIXES_BY_KIND and kind != "image":
+        raise RecordError(
+            f"{name}: a {type(data).__name__} cannot be saved as {kind}\n"
+            f"  give a path, or the bytes of a .{SUFFIXES_BY_KIND[kind][0]} file"
+        )
     return encode_png(to_pixels(name, data)), "png"
+
+
+def _to_csv(data: object) -> str | None:
+    """The text of a data frame of pandas or polars; None for anything else."""
+    if callable(write := getattr(data, "to_csv", None)):
+        is_numbered = type(getattr(data, "index", None)).__name__ == "RangeIndex"
+        return str(write(index=not is_numbered))
+    write = getattr(data, "write_csv", None)
+    return str(write()) if callable(write) else None
 
 
 def _read_file(path: Path) -> bytes:
@@ -199,21 +216,31 @@ def to_pixels(name: str, data: object) -> NDArray[np.uint8]:
     """An image of any usual layout as bytes: height, width, 1 to 4 channels."""
     import numpy as np
 
-    array = np.asarray(data)
+    array = _to_array(data)
     if array.ndim == 2:
         array = array[:, :, None]
     if array.ndim == 3 and array.shape[2] > 4 >= array.shape[0]:  # channels first, as in torch
         array = np.moveaxis(array, 0, 2)
-    if array.ndim != 3 or not 1 <= array.shape[2] <= 4 or not array.size or array.dtype == object:
+    has_pixels = array.ndim == 3 and 1 <= array.shape[2] <= 4 and array.size
+    if not has_pixels or array.dtype.kind not in "biuf":
         raise RecordError(
-            f"{name}: cannot be shown as an image: {type(data).__name__} of shape {array.shape}\n"
-            "  give height x width, with 1 to 4 channels before or after"
+            f"{name}: cannot be shown as an image: {type(data).__name__} of shape {array.shape}"
+            f" and type {array.dtype}\n  give height x width, with 1 to 4 channels before or after"
         )
     if array.dtype.kind == "f":  # from 0 to 1
         array = np.nan_to_num(array.astype(np.float64)).clip(0, 1) * 255 + 0.5
     elif array.dtype.kind == "b":
         array = array * np.uint8(255)
     return np.ascontiguousarray(array.clip(0, 255).astype(np.uint8))
+
+
+def _to_array(data: object) -> NDArray[Any]:
+    import numpy as np
+
+    try:
+        return np.asarray(data)
+    except ValueError:  # rows of different lengths
+        return np.asarray(None)
 
 
 def encode_png(pixels: NDArray[np.uint8]) -> bytes:

@@ -35,6 +35,13 @@ def test_tensor_is_an_image(run: Run, tmp_path: Path, dtype: torch.dtype) -> Non
     assert path.read_bytes() == encode_png(image.detach().to(torch.uint8).permute(1, 2, 0).numpy())
 
 
+def test_a_sparse_tensor_is_an_image(run: Run) -> None:
+    image = torch.eye(8)
+    path = run.save_media("samples", image.to_sparse())
+    assert path is not None
+    assert path.read_bytes() == encode_png((image * 255).to(torch.uint8)[:, :, None].numpy())
+
+
 def test_another_step_may_be_named(run: Run, tmp_path: Path) -> None:
     run.save_media("note", "what came of it", step=3)
     run.save_media("speech", b"RIFF", kind="audio")

@@ -10,6 +10,8 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -113,6 +115,10 @@ def test_all_types_of_data_are_saved_by_kind(writer: RunWriter, tmp_path: Path) 
         (b"a,b", {"kind": "table"}, "table/x-000001.csv", b"a,b"),
         (clip, {}, "video/x-000001.mp4", b"video"),
         (b"\0", {"suffix": "npy"}, "file/x-000001.npy", b"\0"),
+        ("a,b", {"kind": "table"}, "table/x-000001.csv", b"a,b"),
+        (pd.DataFrame({"a": [1, 2]}), {}, "table/x-000001.csv", b"a\n1\n2\n"),
+        (pd.DataFrame({"a": [1]}, index=["cat"]), {}, "table/x-000001.csv", b",a\ncat,1\n"),
+        (pl.DataFrame({"a": [1, 2]}), {}, "table/x-000001.csv", b"a\n1\n2\n"),
         ("<b>", {"kind": "page", "suffix": "html"}, "page/x-000001.html", b"<b>"),
     ]
     for data, options, file, content in shown:
@@ -157,11 +163,29 @@ def test_a_second_file_at_a_step_replaces_the_first(
 
 
 @pytest.mark.parametrize(
-    "data", [np.zeros(3), np.zeros((2, 2, 2, 2)), np.zeros((0, 3)), object(), None, 3.0]
+    "data",
+    [
+        np.zeros(3),
+        np.zeros((2, 2, 2, 2)),
+        np.zeros((0, 3)),
+        np.zeros((2, 2), complex),
+        np.array([["a", "b"]]),
+        [[1], [2, 3]],
+        object(),
+        None,
+        3.0,
+    ],
 )
 def test_arrays_that_are_no_image_are_refused(writer: RunWriter, data: object) -> None:
     with pytest.raises(RecordError, match=r"grid: cannot be shown as an image: .* of shape"):
         save_media(writer, "grid", data, step=1)
+
+
+def test_an_array_is_never_saved_as_another_kind_than_an_image(writer: RunWriter) -> None:
+    for options in ({"kind": "audio"}, {"suffix": ".wav"}):
+        with pytest.raises(RecordError, match=r"x: a ndarray cannot be saved as audio\n  give a "):
+            save_media(writer, "x", np.zeros((1, 16000)), step=1, **options)
+    assert not read_media(writer.path)
 
 
 def test_bytes_of_unknown_kind_are_refused(writer: RunWriter, tmp_path: Path) -> None:
