@@ -92,7 +92,11 @@ def _parse(path: Path) -> list[dict[str, Any]]:
         return found if isinstance(found, list) else [found]
     with np.load(path, allow_pickle=False) as arrays:
         columns = {name: arrays[name] for name in arrays.files}
-    count = min((len(one) for one in columns.values()), default=0)
+    sizes = {name: len(one) if one.ndim else 0 for name, one in columns.items()}
+    if len(set(sizes.values())) > 1:
+        shown = ", ".join(f"{name!r} {size}" for name, size in sizes.items())
+        raise ValueError(f"its arrays have different numbers of rows: {shown}\n  give all the same")
+    count = min(sizes.values(), default=0)
     return [{name: one[index] for name, one in columns.items()} for index in range(count)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -23,11 +24,16 @@ CACHE_VARIABLE = "EPOCHAL_DATA_CACHE"
 DAYS_VARIABLE = "EPOCHAL_DATA_CACHE_DAYS"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _COPY = re.compile(r"[0-9a-f]{24}-")
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 _INSTALL = "pip install 'epochal[fsspec]'"
 
 
 class RemoteError(OSError):
     """A URL cannot be read or written; the message says which, why and what to do."""
+
+
+class _StoreError(Exception):
+    """A store failed while a file was copied, not the disk with the copy; the cause says why."""
 
 
 def is_url(path: object) -> bool:
@@ -154,7 +160,12 @@ def _list(store: Any, inner: str) -> dict[str, Any]:  # noqa: ANN401 - of fsspec
 
 def _copy(store: Any, inner: str, target: Path) -> None:  # noqa: ANN401 - of fsspec
     with system.replacing(target) as partial:  # whole, or not there
-        store.get_file(inner, str(partial))
+        try:
+            store.get_file(inner, str(partial))
+        except OSError as error:
+            if error.filename == str(partial) or error.errno in _DISK_ERRORS:
+                raise
+            raise _StoreError from error
 
 
 def _copy_folder(store: Any, inner: str, target: Path) -> None:  # noqa: ANN401 - of fsspec
@@ -243,7 +254,8 @@ def _explained(url: str) -> Iterator[None]:
         yield
     except RemoteError:
         raise
-    except Exception as error:
+    except Exception as raised:
+        error = raised.__cause__ if isinstance(raised, _StoreError) else raised
         shown = hide_credentials(url)
         if isinstance(error, FileNotFoundError):
             raise RemoteError(f"{shown}: no such file or folder") from error

@@ -330,3 +330,13 @@ def test_lines_of_a_text_file_are_rows_to_predict(tmp_path: Path) -> None:
     (tmp_path / "rows.txt").write_text("one\ntwo\n")
     rows = FileRows(path=str(tmp_path / "rows.txt"))
     assert [rows[0], rows[1]] == [{"text": "one"}, {"text": "two"}]
+
+
+def test_arrays_to_predict_have_the_same_number_of_rows(tmp_path: Path) -> None:
+    path = tmp_path / "rows.npz"
+    np.savez(path, x=np.arange(3), y=np.zeros((3, 2)))
+    assert len(FileRows(path=str(path))) == 3
+    for other in (np.zeros(2), np.float32(1)):
+        np.savez(path, x=np.arange(3), y=other)
+        with pytest.raises(DataError, match=r"rows.npz: .* different numbers of rows: 'x' 3, 'y' "):
+            FileRows(path=str(path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -90,6 +91,24 @@ def test_a_folder_is_copied_with_all_files_if_it_has_the_marker(memory: Any) -> 
     for url in ("memory://box/gone", "memory://box/gone.bin"):
         with pytest.raises(RemoteError, match=r"memory://box/gone.*no such file or folder"):
             fetch(url, marker="manifest.json")
+
+
+def test_an_error_of_a_store_is_not_one_of_the_cache(
+    memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.pipe("/a.bin", b"1")
+    for error, message in (
+        (FileNotFoundError("memory://a.bin"), "^memory://a.bin: no such file or folder$"),
+        (OSError(errno.ECONNREFUSED, "refused"), "^memory://a.bin: .*refused\n  check the name"),
+        (OSError(errno.ENOSPC, "no space left"), "a.bin: cannot be written: no space left"),
+    ):
+
+        def fail(*_: object, error: OSError = error) -> None:
+            raise error
+
+        monkeypatch.setattr(memory, "get_file", fail)
+        with pytest.raises(RemoteError, match=message):
+            fetch("memory://a.bin")
 
 
 def test_a_written_file_is_there_as_a_whole_or_not_at_all(memory: Any, tmp_path: Path) -> None:
