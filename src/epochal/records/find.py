@@ -84,11 +84,13 @@ def resolve_run(name: str, root: Path, *, is_wanted: Callable[[Path], bool] | No
     base, back = _split_back(name)
     if not matches and (named := [run for run in runs if base in (LAST, run.tag)]):
         trainings = [run for run in named if run.runner not in _EVALUATIONS] or named
+        count_all = len(trainings)
         if is_wanted is not None:
             trainings = [run for run in trainings if is_wanted(run.path)] or trainings
         if back < len(trainings):
             return trainings[-1 - back].path
         whose = "" if base == LAST else f" of {base!r}"
+        whose += " that this command can use" if len(trainings) < count_all else ""
         count = format_count(len(trainings), "run")
         raise RecordError(f"{name}: only {count}{whose} in {root}\n  `epochal runs` lists them")
     matches = matches or [run for run in runs if name and name in run.id]

@@ -62,6 +62,8 @@ def test_a_tag_means_its_newest_training_and_tilde_the_ones_before(tmp_path: Pat
         resolve_run("ep", tmp_path)
     assert resolve_run("last", tmp_path, is_wanted=lambda path: path == other) == other
     assert resolve_run("last", tmp_path, is_wanted=lambda path: False) == newest
+    with pytest.raises(RecordError, match="last~1: only 1 run that this command can use in "):
+        resolve_run("last~1", tmp_path, is_wanted=lambda path: path == other)
 
 
 def test_evaluations_are_the_last_run_only_without_a_training(tmp_path: Path) -> None:
