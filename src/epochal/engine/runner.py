@@ -297,8 +297,20 @@ def _unevaluated(run: EngineRun, metric: str) -> str:
     split = "val" if split == AVERAGED_SPLIT else split
     (every, *_) = run.eval_periods.get(split, [Every.NEVER])
     at_an_end = split in options.eval_periods and (options.eval_at_start or options.eval_at_end)
-    is_evaluated = split == "train" or not every.is_never or at_an_end
-    return "" if is_evaluated else split
+    is_never = every.is_never or _is_longer_than_run(run, split)
+    return "" if split == "train" or at_an_end or not is_never else split
+
+
+def _is_longer_than_run(run: EngineRun, split: str) -> bool:
+    """Whether the run ends before its first evaluation of a split; only for the same unit."""
+    if run.options.train.eval_periods.get(split) == "auto":  # also evaluates at the end
+        return False
+    lengths = [stage.length for stage in run.stage_progress.stages]
+    return all(
+        sum(one.amount for one in lengths if one is not None) < every.amount
+        and all(one is not None and one.unit == every.unit for one in lengths)
+        for every in run.eval_periods[split]
+    )
 
 
 def _evaluate_due(split: str, run: EngineRun) -> None:

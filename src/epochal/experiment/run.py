@@ -145,7 +145,12 @@ def run_series(
             if ended is not None:
                 yield _not_started(ended)
                 continue
-            result = _run_one(source, overrides, choices | {"variant": variant})
+            try:
+                result = _run_one(source, overrides, choices | {"variant": variant})
+            except SystemExit as end:  # the user's code called sys.exit; its record says so
+                if choices.get("raise_errors"):
+                    raise
+                result = result_of_error(end)
             choices["begun"] = None  # the next run starts only now
             yield result
             ended = result if result.status in _ENDS_SERIES else None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from epochal.config import Node
 from epochal.distributed.environment import LAUNCHED_VARIABLE, is_main_process
 from epochal.distributed.world import SingleProcess
 from epochal.engine.device.seeding import derive_seed, seeded
@@ -45,6 +46,7 @@ from epochal.experiment.record.uncaught import to_raised
 from epochal.experiment.resume.changes import ChangedError
 from epochal.experiment.resume.resume_plan import find_weights_to_evaluate, plan_resume
 from epochal.records import NullWriter
+from epochal.records.folder.reader import find_expanded_config
 from epochal.records.layout.stop_request import read_stop_request
 from epochal.records.metrics.time_spent import BUILDING, CHECKS, IMPORTS, RECORD
 from epochal.records.secrets import hiding_secrets, iter_config_secrets
@@ -63,7 +65,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from epochal.check import CheckReport
-    from epochal.config import Node
     from epochal.distributed.world import World
     from epochal.engine import Runner, RunResult
     from epochal.engine.run.engine_run import EngineRun
@@ -355,11 +356,19 @@ def _build_assembly(
         world=world or SingleProcess(),
         is_debug=is_debug,
         is_resumed=is_resumed,
-        written=inputs.config.root,
-        num_defaults=len(report.defaults),
+        written=Node({}) if _is_recorded(inputs) else inputs.config.root,
+        num_defaults=0 if _is_recorded(inputs) else len(report.defaults),
         variant=inputs.config.variant,
         source=_find_source(inputs),
     )
+
+
+def _is_recorded(inputs: ExperimentInputs) -> bool:
+    """Whether the config is that of a resumed run or cross validation, with all defaults."""
+    path = inputs.config.path
+    if path is None or not (path.parent.parent / "run.json").is_file():
+        return False
+    return find_expanded_config(path.parent.parent) == path
 
 
 def _find_source(inputs: ExperimentInputs) -> str:

@@ -128,6 +128,9 @@ def test_a_monitor_or_target_that_is_never_measured_is_warned_of(
         ("-test/mae", {}, True),
         ("-val/mae", {"eval_every": 0, "eval_at_end": True}, False),
         ("-val/mae", {}, False),
+        ("-val/mae", {"eval_every": "2ep"}, True),
+        ("-val/mae", {"eval_every": "2ep", "eval_at_end": True}, False),
+        ("-val/mae", {"eval_every": "1ep"}, False),
         ("-train/mae", {"eval_every": 0}, False),
     ]
     for monitor, options, is_warned in table:

@@ -192,6 +192,23 @@ def test_a_cross_validation_resumes_at_the_unfinished_fold(
     assert len(record.series("val/acc")[0]) == 3
 
 
+def test_later_folds_of_a_resumed_cross_validation_show_no_list_of_defaults(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(shop / "shop" / "stops.py", STOPS)
+    monkeypatch.setenv("STOP_AT", "2:1")
+    monkeypatch.setenv("STOP_HOW", "failed")
+    first = ep.run("config.yaml", overrides=STOPPABLE, raise_errors=False)
+    log = "folds/{}/logs/run.log"
+    assert "config:" in (first.dir / log.format(1)).read_text()
+    monkeypatch.setenv("STOP_AT", "")
+    assert ep.resume(first.dir).ok
+    later = (first.dir / log.format(3)).read_text()
+    assert "model:" in later
+    assert "config:" not in later
+    assert "launch:" not in later
+
+
 def test_leftovers_of_killed_processes_are_swept(
     shop: Path, undisturbed: ep.RunResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,6 +79,24 @@ def test_results_come_as_runs_end(shop: Path) -> None:
         next(series)
 
 
+def test_series_continues_after_a_run_that_calls_sys_exit(shop: Path) -> None:
+    write(
+        shop / "shop" / "leaves.py",
+        """
+        import sys
+        import epochal as ep
+        class Leaves(ep.Hook):
+            def step_end(self, run):
+                sys.exit(3)
+        """,
+    )
+    write(shop / "leaves.yaml", "$BASE: config.yaml\nhooks: [{type: shop.leaves.Leaves}]\n")
+    left, done = ep.run(["leaves.yaml", "config.yaml"], no_file=True, fast=True)
+    assert (left.status, left.exit_code, done.status) == ("failed", 3, "finished")
+    with pytest.raises(SystemExit):  # a single run raises it, as any other error
+        ep.run("leaves.yaml", no_file=True, fast=True)
+
+
 def test_interrupt_ends_the_whole_series(shop: Path) -> None:
     write(
         shop / "shop" / "stops.py",

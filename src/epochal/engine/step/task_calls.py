@@ -366,7 +366,10 @@ def _loss_pair(name: str, entry: object, batch: Batch, fail: Fail, say_count: Sa
 
 def _pair(name: str, entry: object, fail: Fail) -> Weighted:
     if not isinstance(entry, tuple | list) or len(entry) != 2:
-        fail(f"{name!r} is {entry!r}, not (value, count)", f"return {{{name!r}: (value, count)}}")
+        found = repr(entry)
+        if isinstance(entry, Tensor) and entry.numel() != 1:
+            found = f"a tensor of shape {tuple(entry.shape)}"
+        fail(f"{name!r} is {found}, not (value, count)", f"return {{{name!r}: (value, count)}}")
     for number in entry:
         if isinstance(number, Tensor):
             if number.numel() != 1:

@@ -68,6 +68,7 @@ def test_unusable_metrics_are_refused_and_none_is_no_metrics() -> None:
     table = [
         (0.5, "returned 0.5"),
         ({"acc": 0.5}, r"'acc' is 0.5, not \(value, count\) / return {'acc': \(value, count\)}"),
+        ({"acc": torch.ones(3)}, r"'acc' is a tensor of shape \(3,\), not \(value, count\)"),
         ({"acc": (torch.ones(3), 3)}, "shape"),
         ({"acc": (None, 3)}, "'acc' holds None"),
     ]
