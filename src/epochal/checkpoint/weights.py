@@ -175,10 +175,9 @@ def apply_tensors(
 
 
 def _is_excluded(name: str, patterns: Sequence[str]) -> bool:
-    return any(
-        fnmatchcase(_strip_compile_prefix(name).removeprefix("module."), pattern)
-        for pattern in patterns
-    )
+    """Whether a pattern matches a tensor or a module that it is in, as in ``optim.freeze``."""
+    own = _strip_compile_prefix(name).removeprefix("module.")
+    return any(fnmatchcase(own, one) or fnmatchcase(own, f"{one}.*") for one in patterns)
 
 
 def _require_matches(source: Path, patterns: Sequence[str], names: set[str]) -> None:
