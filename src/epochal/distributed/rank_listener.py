@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.05
 _ANSWER_SECONDS = 10.0
+_VERDICT_SECONDS = 1.0
 _ABORT_SECONDS = 5.0
 """How long a failure of another process may take to reach the main thread by itself."""
 
@@ -154,6 +155,18 @@ class RankListener:
                 return self.failure
             time.sleep(POLL_SECONDS)
 
+    def find_killed(self) -> int | None:
+        """The process that was killed before it could answer a request to end the run.
+
+        Waits for a moment, but not for a process that is only slow.
+        """
+        end = time.monotonic() + _VERDICT_SECONDS
+        while self.killed_rank is None and self.failure is None and time.monotonic() < end:
+            if self._is_over.is_set() or (self.stop_kind and not self._is_open):
+                break
+            time.sleep(POLL_SECONDS / 5)
+        return self.killed_rank
+
     def collect_positions(self) -> dict[int, dict[str, Any]]:
         """Where each process is that answers; all of them write their stacks."""
         number = self._store.add("stacks", 1)
@@ -196,10 +209,10 @@ class RankListener:
         """Publish the limit of this process, and wait for the answer."""
         run, number = self._run, f"{self._number}/{self._round}"
         assert run is not None
-        if kind != TIME:
-            self.stop_kind = kind
         self._has_answer.clear()
         self._is_open = True
+        if kind != TIME:
+            self.stop_kind = kind
         # In this order: a main thread that was not woken after its step has counted that step.
         run.wake()
         self._store.set(f"limit/{number}/{self._rank}", str(run.read_step() + 1))

@@ -68,6 +68,7 @@ def test_all_processes_act_after_the_same_step(size: int) -> None:
         agreed = {rank.agreed for rank in ranks}
         steps = {rank.step for rank in ranks}
         assert len(agreed) == len(steps) == 1, kinds
+        assert ranks[0].listener.find_killed() is None
         (one,) = agreed
         assert one is not None
         assert (one.kind, one.step, one.seconds) == (kinds[0], *steps, 7.5)
@@ -123,4 +124,5 @@ def test_killed_process_ends_the_wait_for_its_answer() -> None:
     rank.listener.request(PREEMPTED)
     with pytest.raises(RankLostError, match="rank 1 does not exist any more"):
         rank.train()
+    assert rank.listener.find_killed() == 1
     rank.listener.stop()

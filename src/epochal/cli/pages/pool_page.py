@@ -187,7 +187,8 @@ def describe_end(waiting: WaitingJob, end: JobEnd) -> str:
     if record is None:
         return "" if end.code == 0 else find_last_line(waiting.log)
     if end.code == PREEMPTED:
-        return f"saved at step {record.summary.step}"
+        step = record.summary.step
+        return f"saved at step {step}" if step else "ended before its first step"
     if end.code != 0:
         return describe_error(record.result)
     found = record.result.get("metrics")

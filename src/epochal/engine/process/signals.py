@@ -52,13 +52,17 @@ class SignalSafeLog:
 
     def warn(self, text: str, *values: object) -> None:
         """Log a warning as soon as possible."""
+        self.warn_later(lambda: text % values)
+
+    def warn_later(self, describe: Callable[[], str]) -> None:
+        """Log a warning whose text may take a moment to find."""
         is_logged = _thread.allocate_lock()
         is_logged.acquire()
         self._pending.append(is_logged)
 
         def log() -> None:
             try:
-                _logger.warning(text, *values)
+                _logger.warning("%s", describe())
             finally:
                 is_logged.release()
 
@@ -78,7 +82,12 @@ class Preemption:
     The run saves and ends at its next step boundary; before its first step it ends at once.
     """
 
-    def __init__(self, run: Run, end_later: Callable[[str], object] | None = None) -> None:
+    def __init__(
+        self,
+        run: Run,
+        end_later: Callable[[str], object] | None = None,
+        find_killed: Callable[[], int | None] = lambda: None,
+    ) -> None:
         self.is_ending = False
         """Whether only the last events of the run are left."""
 
@@ -88,6 +97,7 @@ class Preemption:
         self.signal_log = SignalSafeLog()
         self._run = run
         self._end_later = end_later or self._end_here
+        self._find_killed = find_killed
         self._num_terms = 0
 
     @property
@@ -118,20 +128,30 @@ class Preemption:
         if is_urgent or not (is_over or has_steps):
             why = "it made no progress" if self.is_overdue else f"{name} ended the run at once"
             raise Preempted(why)
-        what = "the run is already ending" if is_over else "saving after this step, then ending"
-        self.signal_log.warn("%s: %s; SIGTERM again ends it at once", name, what)
+        self.signal_log.warn_later(lambda: self._describe(name, is_over=is_over))
+
+    def _describe(self, name: str, *, is_over: bool) -> str:
+        """What a signal does; a launcher sends it, too, after another process has died."""
+        what = "the run is already ending"
+        if not is_over:
+            if (rank := self._find_killed()) is not None:
+                return f"rank {rank} does not exist any more: ending this process, too"
+            what = "saving after this step, then ending"
+        return f"{name}: {what}; SIGTERM again ends it at once"
 
 
 @contextmanager
 def handling_preemption(
-    run: Run, end_later: Callable[[str], object] | None = None
+    run: Run,
+    end_later: Callable[[str], object] | None = None,
+    find_killed: Callable[[], int | None] = lambda: None,
 ) -> Iterator[Preemption]:
     """Handle SIGTERM, SIGUSR1 and SIGHUP in a block, then restore the handlers.
 
     Does nothing outside the main thread; ignored signals stay ignored. ``end_later`` lets the run
-    save and end with a status.
+    save and end with a status; ``find_killed`` finds a rank whose death may be the reason.
     """
-    preemption = Preemption(run, end_later)
+    preemption = Preemption(run, end_later, find_killed)
     if threading.current_thread() is not threading.main_thread():
         yield preemption
         return

@@ -49,6 +49,11 @@ def request_end(run: EngineRun, status: str) -> None:
         run.listener.request(kind)
 
 
+def find_killed_rank(run: EngineRun) -> int | None:
+    """The process whose death makes it impossible to save, after a request to end."""
+    return None if run.listener is None else run.listener.find_killed()
+
+
 def build_alarm(run: EngineRun) -> Alarm:
     """The alarm of a run's plan: the clock of the main process decides for all."""
     listener = run.listener

@@ -23,10 +23,10 @@ class Terminal(io.StringIO):
         return True
 
 
-def write_run(folder: Path, status: str, **result: Any) -> Path:
+def write_run(folder: Path, status: str, step: int = 7, **result: Any) -> Path:
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"monitor": "+val/acc"}))
-    (folder / "status.json").write_text(json.dumps({"status": status, "step": 7}))
+    (folder / "status.json").write_text(json.dumps({"status": status, "step": step}))
     (folder / "result.json").write_text(json.dumps(result))
     return folder
 
@@ -119,10 +119,12 @@ def test_ends_are_named_and_described_by_their_record(tmp_path: Path) -> None:
     failed = write_run(tmp_path / "b", "failed", exception_type="ValueError", message="torn\nrow")
     running = write_run(tmp_path / "c", "running")
     preempted = write_run(tmp_path / "d", "preempted")
+    early = write_run(tmp_path / "e", "preempted", step=0)
     rows = {
         (0, finished): ("finished", "val/acc 0.75, val/loss 0.5"),
         (1, failed): ("failed", "ValueError: torn"),
         (75, preempted): ("preempted", "saved at step 7"),
+        (75, early): ("preempted", "ended before its first step"),
         (-9, running): ("killed", "killed by signal 9"),
         (1, None): ("failed", "ModuleNotFoundError: no module"),
         (75, None): ("preempted", "ModuleNotFoundError: no module"),

@@ -57,6 +57,20 @@ def test_a_signal_inside_a_step_ends_the_run_after_that_step(
     assert signal.getsignal(number) is before
 
 
+def test_signal_after_the_death_of_a_rank_names_the_rank(caplog: pytest.LogCaptureFixture) -> None:
+    for killed, expected in (
+        (3, "rank 3 does not exist any more: ending this process, too"),
+        (None, "SIGTERM: saving after this step, then ending; SIGTERM again ends it at once"),
+    ):
+        caplog.clear()
+        run = make_run()
+        run.step = 1
+        preemption = Preemption(run, find_killed=lambda killed=killed: killed)
+        preemption.handle_signal(signal.SIGTERM)
+        preemption.signal_log.finish()
+        assert caplog.messages == [expected]
+
+
 IN_STEP = ("onTrainBatchStart", "onTrainBatchEnd")
 BETWEEN = ("step_end", "eval_start", "loop_end", "eval_end", "onEpochEnd", "onEpochStart")
 
