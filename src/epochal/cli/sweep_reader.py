@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 _ENDED = ("finished", "pruned", "failed")
+_ACTIVE = ("starting", "running")
 
 
 @final
@@ -117,9 +118,11 @@ def _read(folder: SweepFolder) -> dict[str, Any]:
 
 
 def _to_json(trial: Trial, settings: SweepSettings) -> dict[str, Any]:
+    # Only the process of the sweep knows which trials it started; their records say the same.
+    is_active = any(one.status in _ACTIVE for one in trial.runs)
     return {
         "number": trial.number,
-        "state": trial.state,
+        "state": "running" if trial.state == "waiting" and is_active else trial.state,
         "values": dict(trial.values),
         "objectives": trial.get_objectives(settings),
         "runs": [one.path.name for one in trial.runs if one.path is not None],

@@ -46,6 +46,17 @@ def test_a_sweep_is_shown_with_its_trials(tmp_path: Path) -> None:
     browser.close()
 
 
+def test_a_trial_that_trains_is_shown_as_running(tmp_path: Path) -> None:
+    folder = new_sweep(tmp_path)
+    for number, status in enumerate(("running", "interrupted")):
+        values = {"optim.lr": 0.1 * (number + 1)}
+        facts = {"sweep": folder.id, "number": number, "repeat": 0, "values": values}
+        leave_run(folder.write_job(folder.read_base(), facts), status=status)
+    found = FolderSweepReader(folder.path.parent.parent).read(folder.id)
+    assert found is not None
+    assert [one["state"] for one in found["items"]] == ["running", "waiting"]
+
+
 def test_without_sweeps_the_list_is_empty(tmp_path: Path) -> None:
     assert FolderSweepReader(tmp_path).summaries() == []
     assert FolderSweepReader(tmp_path).read("x") is None

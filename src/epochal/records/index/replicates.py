@@ -89,6 +89,8 @@ def estimate_mean(values: Iterable[float]) -> MeanEstimate:
         mean = sum(known) / count if count else math.nan
         return MeanEstimate(mean=mean, low=math.nan, high=math.nan, count=count, spread=math.nan)
     mean = math.fsum(value / count for value in known)
+    if min(known) == max(known):
+        mean = known[0]  # a rounded mean would differ from them, by 6.6e-19 or so
     if count == 1:
         return MeanEstimate(mean=mean, low=math.nan, high=math.nan, count=1, spread=math.nan)
     largest = max(abs(value - mean) for value in known) or 1.0  # squares must not overflow

@@ -102,6 +102,13 @@ def test_mean_and_interval_equal_those_of_scipy() -> None:
         assert found.count == len(values)
 
 
+def test_equal_values_have_no_spread() -> None:
+    for value in (0.4049, 0.9081, -0.9828, 0.1, 0.0):
+        for count in (2, 3, 5, 7, 10):
+            found = estimate_mean([value] * count)
+            assert (found.mean, found.spread, found.low, found.high) == (value, 0, value, value)
+
+
 def test_special_values_have_a_defined_mean() -> None:
     equal = estimate_mean([0.1] * 3)
     assert (equal.mean, equal.spread) == pytest.approx((0.1, 0.0))
