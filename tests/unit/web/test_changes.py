@@ -91,6 +91,11 @@ def test_runs_are_deleted_but_not_those_that_others_need(browser: Browser, runs:
     assert browser.send("GET", f"/api/runs/{RUNS[0]}").status == 404
     again = browser.send("POST", "/api/runs/delete", body={"ids": [RUNS[0]]})
     assert again.status == 404
+    both = {"ids": [RUNS[0], RUNS[2]]}  # another page deleted the first one
+    labelled = browser.send("POST", "/api/runs/label", body={**both, "add": ["x"], "remove": []})
+    assert labelled.json["changed"] == [RUNS[2]]
+    done = browser.send("POST", "/api/runs/delete", body=both)
+    assert (done.json["deleted"], done.json["kept"]) == (both["ids"], [])
 
 
 def test_mail_is_listed_and_marked(browser: Browser, runs: Path) -> None:

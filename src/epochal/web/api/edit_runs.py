@@ -12,7 +12,7 @@ from epochal.records.layout.process import read_text
 from epochal.records.prune import RetentionPolicy, find_linked_runs, plan_pruning, remove_run
 from epochal.records.query.query_runs import QueryResult, RunQuery, query_runs
 from epochal.records.removable import why_not_removable
-from epochal.web.site.api_error import ApiError
+from epochal.web.site.api_error import ApiError, not_found
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +51,7 @@ def archive_runs(site: Site, call: ApiCall) -> dict[str, Any]:
 
 
 def _mark(site: Site, call: ApiCall, **changes: Any) -> dict[str, Any]:  # noqa: ANN401 - passed on
-    folders = site.folders(call.body["ids"])
+    folders = _find_known(site, call)
     changed = []
     for run_id, folder in folders.items():
         before = read_labels(folder)
@@ -61,14 +61,22 @@ def _mark(site: Site, call: ApiCall, **changes: Any) -> dict[str, Any]:  # noqa:
     return {"changed": changed}
 
 
+def _find_known(site: Site, call: ApiCall) -> dict[str, Path]:
+    """The folders of the runs that there are: another page may have deleted some meanwhile."""
+    found = site.index.find_all(call.body["ids"])
+    if not found:
+        raise not_found()
+    return {one: found[one] for one in dict.fromkeys(call.body["ids"]) if one in found}
+
+
 def delete_runs(site: Site, call: ApiCall) -> dict[str, Any]:
-    """Delete runs; those that run, or that others need, stay."""
+    """Delete runs; those that run, or that others need, stay, and missing ones are deleted."""
     root = site.index.root
-    folders = {one: site.folder(one) for one in dict.fromkeys(call.body["ids"])}
+    folders = _find_known(site, call)
     site.index.refresh()
     plan, paths = site.index.ask(lambda index: _plan(index, {*folders.values()}))
     kept = [{"id": row["run"], "why": why} for row, why in plan.protected]
-    deleted = []
+    deleted = [one for one in dict.fromkeys(call.body["ids"]) if one not in folders]
     for row in plan.to_delete:
         try:
             remove_run(paths[row["id"]], root)
