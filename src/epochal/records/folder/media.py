@@ -42,6 +42,9 @@ SUFFIXES_BY_KIND = {
 }
 """The suffixes of each kind, the default one first; others are a ``file``."""
 
+_PICTURES = ("image", "video")
+"""The kinds that an array can have; the frames of a video are drawn side by side."""
+
 SEPARATORS = {"csv": ",", "tsv": "\t"}
 """The separator of text tables, by suffix."""
 
@@ -187,7 +190,7 @@ def _encode(name: str, data: object, kind: str) -> tuple[bytes, str]:
             buffer = io.BytesIO()
             draw(buffer, format="png")
             return buffer.getvalue(), "png"
-    if kind in SUFFIXES_BY_KIND and kind != "image":
+    if kind in SUFFIXES_BY_KIND and kind not in _PICTURES:
         raise RecordError(
             f"{name}: a {type(data).__name__} cannot be saved as {kind}\n"
             f"  give a path, or the bytes of a .{SUFFIXES_BY_KIND[kind][0]} file"
