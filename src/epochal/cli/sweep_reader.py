@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from epochal.sweep.trials import Trial
 
 
-_ENDED = ("finished", "pruned", "failed")
 _ACTIVE = ("starting", "running")
 
 
@@ -63,7 +62,7 @@ class FolderSweepReader(SweepReader):
         settings = folder.read_settings()
         found = read_trials(folder, settings)
         points = replace(settings, num_trials=None).num_planned
-        if points == sum(one.state in _ENDED for one in found.values()):
+        if points == sum(one.is_ended for one in found.values()):
             raise RecordError(
                 f"{sweep_id}: every point of the grid was tried\n  start a sweep of a larger space"
             )

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.05
 _ANSWER_SECONDS = 10.0
-_VERDICT_SECONDS = 1.0
+_KILLED_SECONDS = 1.0
+"""How long to wait for the answer whether a process was killed."""
+
 _ABORT_SECONDS = 5.0
 """How long a failure of another process may take to reach the main thread by itself."""
 
@@ -160,7 +162,7 @@ class RankListener:
 
         Waits for a moment, but not for a process that is only slow.
         """
-        end = time.monotonic() + _VERDICT_SECONDS
+        end = time.monotonic() + _KILLED_SECONDS
         while self.killed_rank is None and self.failure is None and time.monotonic() < end:
             if self._is_over.is_set() or (self.stop_kind and not self._is_open):
                 break

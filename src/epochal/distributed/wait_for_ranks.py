@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 _SECONDS = 10.0
 """How long a process waits before it says so."""
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+]  # Windows has no SIGHUP
 
 
 @contextmanager

@@ -273,6 +273,7 @@ export interface Job {
   priority: number;
   is_paused: boolean;
   is_stopping: boolean;
+  has_worker: boolean;
   added: number;
   started: number | null;
   ended: number | null;

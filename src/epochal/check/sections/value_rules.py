@@ -61,7 +61,7 @@ _ONLY_WITH_FSDP: dict[str, object] = {
 """Options that nothing else reads, with their defaults."""
 
 _FOR_PEOPLE = ("project", "tag", "desc")
-_RUN_NAME = re.compile(r"last(~\d+)?|\d{8}-\d{6}-\w{4}")
+_IS_PATH = re.compile(r"[/\\.]")
 _WITH_WEIGHTS = ("manifest.json", "run.json", "checkpoints")
 
 
@@ -100,8 +100,8 @@ def _check_weights(checker: ConfigChecker, root: Node) -> None:
     elif not path.exists():
         what = "no such file"
         hint = f"relative paths start from the current folder, {Path.cwd()}"
-        if _RUN_NAME.fullmatch(node.value):
-            hint = f"write the folder of the run; `epochal show {node.value}` prints it"
+        if not _IS_PATH.search(node.value):
+            hint = f"for a run, write its folder: `epochal show {node.value}` prints it"
     if what:
         checker.report(key, f"{what}: {node.value!r}", node.place, hint)
 

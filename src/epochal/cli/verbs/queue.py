@@ -189,7 +189,7 @@ def _to_row(job: QueuedJob, obstacles: dict[int, Any]) -> tuple[str, ...]:
 def _is_orphan(job: QueuedJob) -> bool:
     from epochal.launch.queue.worker import is_orphan
 
-    return job.state == "running" and is_orphan(job)
+    return is_orphan(job)
 
 
 def _format_time(job: QueuedJob) -> str:

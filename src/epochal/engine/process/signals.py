@@ -135,7 +135,7 @@ class Preemption:
         what = "the run is already ending"
         if not is_over:
             if (rank := self._find_killed()) is not None:
-                return f"rank {rank} does not exist any more: ending this process, too"
+                return f"rank {rank} has died: this process ends, too"
             what = "saving after this step, then ending"
         return f"{name}: {what}; SIGTERM again ends it at once"
 

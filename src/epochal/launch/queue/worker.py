@@ -286,8 +286,8 @@ def read_worker(job: QueuedJob) -> dict[str, Any]:
 
 
 def is_orphan(job: QueuedJob) -> bool:
-    """Whether the worker of a running job has ended; the process of the job may still save."""
-    return is_owner_gone(durable.read_holder(_lock_path(job)))
+    """Whether a job runs without its worker, which has ended; its process may still save."""
+    return job.state == "running" and is_owner_gone(durable.read_holder(_lock_path(job)))
 
 
 def _lock_path(job: QueuedJob) -> Path:

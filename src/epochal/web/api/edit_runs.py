@@ -70,7 +70,7 @@ def _find_known(site: Site, call: ApiCall) -> dict[str, Path]:
 
 
 def delete_runs(site: Site, call: ApiCall) -> dict[str, Any]:
-    """Delete runs; those that run, or that others need, stay, and missing ones are deleted."""
+    """Delete runs; those that run, or that others need, stay, and missing ones count as deleted."""
     root = site.index.root
     folders = _find_known(site, call)
     site.index.refresh()

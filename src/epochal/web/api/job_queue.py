@@ -11,6 +11,7 @@ from epochal import durable
 from epochal.launch.pool.gpus import find_gpus
 from epochal.launch.pool.pool import read_run_file
 from epochal.launch.queue.queue import Queue
+from epochal.launch.queue.worker import is_orphan
 from epochal.records.layout.lease import LEASE_FILE, WATCH_SECONDS, is_owner_alive
 from epochal.records.layout.os_errors import describe_os_error
 from epochal.records.layout.process import host_name
@@ -64,6 +65,7 @@ def _to_json(job: QueuedJob, obstacle: Obstacle | None, site: Site) -> dict[str,
     folder = _find_folder(job)
     return {name: getattr(job, name) for name in names} | {
         "is_stopping": job.is_unwanted,
+        "has_worker": not is_orphan(job),
         "run": find_run_id(job, site),
         "elsewhere": str(folder.parents[2]) if folder and _is_elsewhere(folder, site) else None,
         "seconds": None if job.started is None else (job.ended or time.time()) - job.started,

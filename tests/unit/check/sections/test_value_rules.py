@@ -25,7 +25,7 @@ def test_weights_that_do_not_exist_are_reported(check_dict, tmp_path: Path, monk
         )
     ]
     for run in ("last", "last~2", "20261115-125010-57c7"):
-        hint = f"write the folder of the run; `epochal show {run}` prints it"
+        hint = f"for a run, write its folder: `epochal show {run}` prints it"
         assert problems_of(check_dict(init_from=run))[0][1:] == (f"no such file: {run!r}", hint)
     assert problems_of(check_dict(init_from="home"))[0][1:] == (
         "is a folder, but neither a run nor a checkpoint: 'home'",

@@ -59,7 +59,7 @@ def test_a_signal_inside_a_step_ends_the_run_after_that_step(
 
 def test_signal_after_the_death_of_a_rank_names_the_rank(caplog: pytest.LogCaptureFixture) -> None:
     for killed, expected in (
-        (3, "rank 3 does not exist any more: ending this process, too"),
+        (3, "rank 3 has died: this process ends, too"),
         (None, "SIGTERM: saving after this step, then ending; SIGTERM again ends it at once"),
     ):
         caplog.clear()

@@ -8,7 +8,9 @@ import pytest
 
 from comparing import make_run
 from epochal.launch.queue.queue import Queue
+from epochal.launch.queue.worker import QueueBacklog
 from epochal.records.layout.lease import holding_lease
+from epochal.records.layout.process import host_name
 from epochal.records.layout.stop_request import read_stop_request
 from pooled import waiting_jobs
 from unit.web.conftest import RUNS
@@ -31,6 +33,19 @@ def queue(runs: Path, tmp_path: Path) -> Queue:
 
 def order(answer) -> list[int]:
     return [job["id"] for job in answer["jobs"] if job["state"] == "waiting"]
+
+
+def test_a_job_whose_worker_was_killed_has_none(browser: Browser, queue: Queue) -> None:
+    taken = QueueBacklog(queue).take()
+    assert taken is not None
+    assert taken.lock is not None
+    for facts, has_worker in ((None, True), ({"pid": 2**30, "host": host_name()}, False)):
+        if facts is not None:
+            taken.lock.write(facts)
+        first, *others = sorted(browser.get("/api/queue")["jobs"], key=lambda job: job["id"])
+        assert (first["state"], first["has_worker"]) == ("running", has_worker)
+        assert all(job["has_worker"] for job in others)
+    taken.lock.release()
 
 
 def test_jobs_are_listed_and_reordered(browser: Browser, queue: Queue) -> None:
