@@ -98,7 +98,7 @@ class Banner(Hook):
         is_over = run.stop_reason in LIMIT_REASONS.values()
         if is_over and run.first_step and run.step == run.first_step:
             at = f"step {run.step}, epoch {run.epoch}"
-            logger.info("nothing is left to train: the run is at %s, and ends there or before", at)
+            logger.info("nothing is left to train: %s was reached at %s", run.stop_reason, at)
 
     def _facts(self, run: Run, splits: tuple[str, ...]) -> dict[str, str]:
         facts = {

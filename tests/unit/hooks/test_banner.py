@@ -271,7 +271,7 @@ def test_a_resumed_run_shows_its_checkpoint_and_changes(
 
     lines = resume("4st")
     assert not [line for line in lines if line.startswith("nothing is left")]
-    left = "nothing is left to train: the run is at step 3, epoch 0, and ends there or before"
+    left = "nothing is left to train: max_steps was reached at step 3, epoch 0"
     assert left in resume("2st")
     assert left in resume("3st")
     assert "resumed: from tiny-3: step 3, epoch 0" in lines
