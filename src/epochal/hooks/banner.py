@@ -14,6 +14,7 @@ import torch
 from typing_extensions import override
 
 from epochal.config import Node
+from epochal.distributed.environment import read_rank_environment
 from epochal.distributed.fsdp import name_class
 from epochal.engine.feed.feed import count_batches, named_loaders
 from epochal.engine.interfaces.every import join_periods
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from rich.console import Group
     from torch.optim import Optimizer
 
+    from epochal.distributed.environment import RankEnvironment
     from epochal.engine.interfaces.run import Run
     from epochal.engine.run.engine_run import EngineRun
 
@@ -103,7 +105,7 @@ class Banner(Hook):
     def _facts(self, run: Run, splits: tuple[str, ...]) -> dict[str, str]:
         facts = {
             "folder": "" if run.dir is None else str(run.dir),
-            "processes": "" if run.world_size == 1 else f"{run.world_size}, which share each batch",
+            "processes": describe_processes(run.world_size, read_rank_environment()),
             **(describe_weights(_find_weights(run)) if splits else {}),
             **describe_resume(run),
             "device": describe_device(run.device, self._machine),
@@ -125,6 +127,15 @@ class Banner(Hook):
         count = f"{format_count(self._num_defaults, 'value')} filled in"
         listed = "it" if self._num_defaults == 1 else "them"
         return f"{count}; `epochal plan {self._source}` lists {listed}" if self._source else count
+
+
+def describe_processes(world_size: int, started: RankEnvironment | None) -> str:
+    """How many processes share the run, or how many were started that do not share it."""
+    if world_size > 1:
+        return f"{world_size}, which share each batch"
+    if started is None or started.world_size == 1:
+        return ""
+    return f"rank {started.rank} of {started.world_size}, each a separate run that shares nothing"
 
 
 def evaluated_splits(run: Run) -> tuple[str, ...]:

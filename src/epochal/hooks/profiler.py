@@ -104,6 +104,10 @@ class Profiler(Hook):
         if self._has_started:
             return
         self._has_started = True
+        if any(isinstance(hook, Profiler) and hook._torch is not None for hook in run.hooks):
+            # Torch refuses two that record at once, and may crash when the first one ends.
+            logger.warning("Profiler: nothing is recorded: another Profiler of this run is on")
+            return
         activities = [ProfilerActivity.CPU]
         if run.device.type == "cuda":
             activities.append(ProfilerActivity.CUDA)

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from epochal.checkpoint import deserialize_state, snapshot_to_host
 from epochal.config import from_plain
 from epochal.config.node import Node
+from epochal.distributed.environment import read_rank_environment
 from epochal.engine import Hook, Run
 from epochal.engine.interfaces.run import ResumePoint
 from epochal.engine.run.engine_run import Environment
@@ -28,6 +29,7 @@ from epochal.hooks.banner import (
     describe_load,
     describe_model,
     describe_optimizer,
+    describe_processes,
     draw,
     evaluated_splits,
 )
@@ -127,6 +129,14 @@ def test_the_banner_fits_the_terminal(width: int) -> None:
 )
 def test_the_device_is_described_by_its_known_facts(machine: dict[str, Any], text: str) -> None:
     assert describe_device(torch.device("cuda:0"), machine) == text
+
+
+def test_processes_that_share_nothing_are_said_to_be_separate_runs() -> None:
+    second = read_rank_environment({"RANK": "1", "WORLD_SIZE": "2"})
+    only = read_rank_environment({"RANK": "0", "WORLD_SIZE": "1"})
+    assert describe_processes(2, second) == "2, which share each batch"
+    assert describe_processes(1, second) == "rank 1 of 2, each a separate run that shares nothing"
+    assert describe_processes(1, only) == describe_processes(1, None) == ""
 
 
 def test_threads_on_a_busy_cpu_get_a_hint() -> None:

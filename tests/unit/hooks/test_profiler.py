@@ -149,7 +149,7 @@ def test_a_second_profiler_warns_and_records_nothing(caplog: pytest.LogCaptureFi
     assert train(first, second).ok
     assert first.result is not None
     assert second.result is None
-    assert "nothing is recorded" in caplog.text
+    assert "another Profiler of this run is on" in caplog.text
 
 
 def test_one_object_can_serve_several_runs(tmp_path: Path) -> None:
