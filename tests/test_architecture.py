@@ -240,7 +240,7 @@ WRITE_DISPOSABLE_FILES = {
     "records/code/framework.py",  # the same, of Epochal itself
     "engine/process/watchdog.py",  # stacks of a hang, when nothing else may work
     "engine/process/crash_log.py",  # the stack of a crash, written by the dying process
-    "engine/process/read_log.py",  # the same, of a loader worker
+    "engine/process/worker_reads.py",  # the same, of a loader worker
     "text/terminal.py",  # the null device
     "data/caching.py",  # a cache, which is written again if it is missing
     "launch/pool/local_executor.py",  # the output of a process, which writes there itself

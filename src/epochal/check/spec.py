@@ -17,7 +17,7 @@ from epochal.config.duration import parse_duration
 from epochal.config.node import Node, from_plain
 from epochal.config.problems import join
 from epochal.errors import ConfigError, Problem
-from epochal.registry.factories import ANY_KIND, Factory
+from epochal.registry.component_names import ANY_KIND, Factory
 
 if TYPE_CHECKING:
     from epochal.registry import Registry

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.choices import add_options, read_choices, to_overrides
+from epochal.launch.restart_policy import DEFAULT_RESTARTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from epochal.launch.supervisor import MailSettings
 
-_RESTARTS = 10
 _FLAGS = ("--keep-alive", "--install", "--dry-run", "--again")
 _WITH_VALUE = ("--restarts", "--from")
 _AGAIN = "--again"
@@ -26,12 +26,13 @@ def add_keep_alive_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("keeping a run alive")
     texts = {
         "--keep-alive": "restart the run from its newest checkpoint when it crashes or is killed",
-        "--restarts N": f"give up after N starts in a row without progress (default: {_RESTARTS})",
+        "--restarts N": "give up after N starts in a row without progress "
+        f"(default: {DEFAULT_RESTARTS})",
         "--install": "also restart the run after the machine reboots",
         "--dry-run": "only print what --install would write, or what would start on --devices or "
         "with --nproc",
     }
-    add_options(group, texts, restarts=_RESTARTS)
+    add_options(group, texts, restarts=DEFAULT_RESTARTS)
     group.add_argument(_AGAIN, action="store_true", help=argparse.SUPPRESS)  # in installed jobs
 
 

@@ -4,7 +4,7 @@ from epochal.data.batching import Batch, BucketByLength, Pack, Pad, PadCollate
 from epochal.data.caching import Cache, Materialise
 from epochal.data.chain import Chain, chain
 from epochal.data.datasets import ListDataset, Tensors
-from epochal.data.ordering import (
+from epochal.data.order_pipes import (
     Mix,
     Repeat,
     Sample,

@@ -18,7 +18,7 @@ from epochal.engine.feed.rank_shares import SampleSlices
 from epochal.engine.feed.sampling_order import DataPass
 from epochal.engine.feed.seeded_dataset import identity_collate
 from epochal.engine.feed.worker_data import refuse_captured_run
-from epochal.engine.process.read_log import ReadLog
+from epochal.engine.process.worker_reads import ReadLog
 from epochal.engine.process.workers import iterate_loader, protect_workers_from_signals
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from epochal.data.batching import Batch, find_collate
 from epochal.data.chain import Chain, refuse_unportable
 from epochal.data.chain_loader import ChainLoader
 from epochal.data.datasets import Repeated, Tensors
-from epochal.data.ordering import Repeat, Shuffle
+from epochal.data.order_pipes import Repeat, Shuffle
 from epochal.data.sources import Iterated
 from epochal.distributed.environment import read_rank_environment
 from epochal.engine.loss.argument_routes import function_name

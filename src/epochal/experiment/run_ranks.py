@@ -27,7 +27,13 @@ from epochal.experiment.config.check_file import CheckedConfig
 from epochal.experiment.record.failure import show_failure
 from epochal.experiment.record.post_mortem import describe_input
 from epochal.experiment.resume.resume_plan import is_evaluation
-from epochal.launch.restart_policy import STALLED, ProcessExit, RestartDecision, RestartPolicy
+from epochal.launch.restart_policy import (
+    DEFAULT_RESTARTS,
+    STALLED,
+    ProcessExit,
+    RestartDecision,
+    RestartPolicy,
+)
 from epochal.launch.supervisor import send_final_mail
 from epochal.records.find import find_record
 from epochal.records.folder import redacted as clean
@@ -47,7 +53,6 @@ if TYPE_CHECKING:
 
     RunRank = Callable[[Any, Sequence[str], Choices], Any]
 
-_RESTARTS = 10
 _OWN_CHOICES = ("nproc", "nnodes", "rdzv_endpoint", "restarts")
 _POLL_SECONDS = 0.2
 
@@ -88,7 +93,7 @@ def run_ranks(
     nproc, method = count_ranks(choices), _choose_start_method(choices)
     debug_rank = choices.get("debug_rank")
     variables = {} if debug_rank is None else describe_input()
-    policy = RestartPolicy(choices.get("restarts", _RESTARTS) if debug_rank is None else 0)
+    policy = RestartPolicy(choices.get("restarts", DEFAULT_RESTARTS) if debug_rank is None else 0)
     rest: dict[str, Any] = {k: v for k, v in choices.items() if k not in _OWN_CHOICES}
     nodes = join_chosen_nodes(source, overrides, choices, _tell)
     if isinstance(source, CheckedConfig) and method == "spawn":  # it would have to be pickled

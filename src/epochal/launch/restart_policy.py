@@ -23,6 +23,9 @@ FINAL = {
 }
 """Exit codes that a restart would not change, and their causes."""
 
+DEFAULT_RESTARTS = 10
+"""After how many starts in a row without progress a run is given up, unless a user says."""
+
 CRASH_LOOP = 3
 """How often in a row a run may die at the same step, by an error, a hang or a signal."""
 

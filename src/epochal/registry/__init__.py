@@ -6,17 +6,17 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from epochal.registry.factories import REGISTERED, Factory, register
+    from epochal.registry.component_names import REGISTERED, Factory, register
     from epochal.registry.project import Project, find_project
     from epochal.registry.registry import Registry
 
 _HOMES = {
-    "REGISTERED": "factories",
-    "Factory": "factories",
+    "REGISTERED": "component_names",
+    "Factory": "component_names",
     "Project": "project",
     "Registry": "registry",
     "find_project": "project",
-    "register": "factories",
+    "register": "component_names",
 }
 
 __all__ = ["REGISTERED", "Factory", "Project", "Registry", "find_project", "register"]

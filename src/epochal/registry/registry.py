@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal.config.source_file import display_name
 from epochal.errors import ConfigError, Place, Problem, UnknownComponentError, nearest, suggest
-from epochal.registry.factories import (
+from epochal.registry.component_names import (
     ANY_KIND,
     BUILTINS,
     KINDS,
@@ -46,7 +46,11 @@ _TORCHMETRICS = (
     *("aggregation", "audio", "classification", "clustering", "detection", "image", "multimodal"),
     *("nominal", "regression", "retrieval", "segmentation", "shape", "text", "video", "wrappers"),
 )
-_REGISTER = ("epochal.register", "epochal.registry.register", "epochal.registry.factories.register")
+_REGISTER = (
+    "epochal.register",
+    "epochal.registry.register",
+    "epochal.registry.component_names.register",
+)
 _NO_COMPONENTS = ("Optimizer", "LRScheduler", "NLLLoss2d")  # interfaces, and deprecated ones
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from epochal.errors import ConfigError, Place, UnknownComponentError
 from epochal.registry import Project, Registry, register
-from epochal.registry.factories import KINDS
+from epochal.registry.component_names import KINDS
 from epochal.registry.module_finder import ModuleFinder
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
 from epochal.check.signatures.classes import find_mro
-from epochal.registry.factories import KINDS
+from epochal.registry.component_names import KINDS
 from epochal.registry.parsed_module import Definition
 from epochal.registry.project import project_modules
 

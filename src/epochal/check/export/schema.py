@@ -24,7 +24,7 @@ from epochal.check.signatures.parameters import Opaque, Parameter, Plain, Signat
 from epochal.check.signatures.signature import read_signature
 from epochal.check.values.types import Type, parse_type
 from epochal.errors import ConfigError
-from epochal.registry.factories import ANY_KIND, KINDS
+from epochal.registry.component_names import ANY_KIND, KINDS
 from epochal.registry.project import Project, project_modules
 from epochal.registry.registry import Registry
 

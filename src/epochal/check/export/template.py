@@ -15,7 +15,7 @@ from epochal.check.sections.sections import (
 from epochal.check.signatures.parameters import MISSING, Absent, Opaque, Plain
 from epochal.check.signatures.signature import read_signature
 from epochal.check.values.types import describe_type, parse_type
-from epochal.registry.factories import KINDS
+from epochal.registry.component_names import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

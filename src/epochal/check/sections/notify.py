@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from epochal.config.interpolate import ENV_OPENING
-from epochal.registry.factories import BUILTINS
+from epochal.registry.component_names import BUILTINS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

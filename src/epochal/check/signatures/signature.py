@@ -37,7 +37,7 @@ from epochal.registry.parsed_module import full_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from epochal.registry.factories import Factory
+    from epochal.registry.component_names import Factory
     from epochal.registry.parsed_module import Definition, FunctionNode, Module
 
 # Passed by the code that builds the component, so a config cannot set them.

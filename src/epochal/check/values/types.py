@@ -12,7 +12,7 @@ from epochal.config.condition import parse_condition
 from epochal.config.duration import parse_duration
 from epochal.config.scalar import show
 from epochal.errors import nearest
-from epochal.registry.factories import ANY_KIND
+from epochal.registry.component_names import ANY_KIND
 
 if TYPE_CHECKING:
     from collections.abc import Callable

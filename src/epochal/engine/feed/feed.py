@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from epochal.engine.interfaces.task import Batch, Loader
-    from epochal.engine.process.read_log import ReadLog
+    from epochal.engine.process.worker_reads import ReadLog
 
     FindLog = Callable[[Loader], ReadLog | None]
     OpenLoader = Callable[[Loader, int | None], Iterator[Batch]]

@@ -33,7 +33,7 @@ from epochal.engine.feed.seeded_dataset import (
     identity_collate,
 )
 from epochal.engine.feed.worker_data import find_repeated_samples, refuse_captured_run
-from epochal.engine.process.read_log import ReadLog
+from epochal.engine.process.worker_reads import ReadLog
 from epochal.engine.process.workers import iterate_loader, protect_workers_from_signals
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from epochal.engine.feed.rank_shares import RankShare
     from epochal.engine.feed.sampling_order import DataPass
     from epochal.engine.interfaces.task import Batch
-    from epochal.engine.process.read_log import ReadLog
+    from epochal.engine.process.worker_reads import ReadLog
 
 
 @runtime_checkable

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from epochal.engine.interfaces.task import Batch
-    from epochal.engine.process.read_log import ReadLog
+    from epochal.engine.process.worker_reads import ReadLog
 
     Collate = Callable[[Any], Batch]
     from collections.abc import Sequence

@@ -23,7 +23,7 @@ from epochal.engine.measure.clock import PhaseTimer
 from epochal.errors import ConfigError, EpochalError, Place, Problem, suggest
 from epochal.experiment.record.open_record import to_recordable
 from epochal.registry import Registry, find_project
-from epochal.registry.factories import ANY_KIND
+from epochal.registry.component_names import ANY_KIND
 from epochal.text.interrupts import deferring_interrupts
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import forked
-from epochal.engine.process.read_log import ReadLog
+from epochal.engine.process.worker_reads import ReadLog
 
 # In a process of its own: torch reports a dead worker at any line of the main thread.
 DEADLY = """
