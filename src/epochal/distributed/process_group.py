@@ -7,7 +7,7 @@ import os
 import time
 from contextlib import suppress
 from datetime import timedelta
-from functools import cache
+from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
@@ -244,9 +244,14 @@ def _disconnect() -> None:
             distributed.destroy_process_group()
 
 
-@cache
 def _host_group() -> Any:  # noqa: ANN401 - torch names no type for its groups
     """The group for objects: gloo, since NCCL would copy them to the device and back."""
+    return _make_host_group(distributed.group.WORLD)
+
+
+@lru_cache(maxsize=1)
+def _make_host_group(default: object) -> Any:  # noqa: ANN401 - as above
+    """The group for objects beside a default group, which other code may destroy and make again."""
     if distributed.get_backend() == "gloo":
         return None
     return distributed.new_group(backend="gloo", timeout=_timeouts[-1] if _timeouts else None)
