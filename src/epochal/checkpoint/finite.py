@@ -1,4 +1,4 @@
-"""Whether tensors are finite: one pass over them, one read from their device."""
+"""Checks whether tensors are finite, with a single read from their device."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ SAFETENSORS_DTYPES = {
 
 _SAME_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _REAL = {torch.complex32: torch.float16, torch.complex128: torch.float64}
-_ALIGNMENT = 16  # no element is wider
+_ALIGNMENT = 16  # bytes of the widest dtype
 
 
 @final

@@ -14,18 +14,18 @@ from epochal.errors import CheckpointError
 if TYPE_CHECKING:
     from pathlib import Path
 
-_STARTS = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+_MAGIC_BYTES = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 _KEYS = ("state_dict", "model_state_dict", "model_state", "model", "net", "weights", "params")
 """Where training scripts put the weights."""
 
-_GLOBAL = re.compile(r"GLOBAL (\S*\w) ")
+_REFUSED_GLOBAL = re.compile(r"GLOBAL (\S*\w) ")
 
 
 def is_torch_file(path: Path) -> bool:
     """Whether a file was made by ``torch.save``, judged by its first bytes."""
     try:
         with path.open("rb") as file:
-            return file.read(2) in _STARTS
+            return file.read(2) in _MAGIC_BYTES
     except OSError:
         return False
 
@@ -55,7 +55,7 @@ def load_torch_file(path: Path) -> dict[str, Tensor]:
 
 
 def _explain_unreadable(path: Path, error: Exception) -> CheckpointError:
-    found = _GLOBAL.search(str(error))
+    found = _REFUSED_GLOBAL.search(str(error))
     if found is None:
         what = "it is damaged, or was not written by torch.save"
         return CheckpointError(f"{path}: {what}\n  use another copy, or save the weights again")

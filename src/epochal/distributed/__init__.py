@@ -1,1 +1,1 @@
-"""Several processes of one run: who they are, how they agree, and how a model is shared."""
+"""The processes of a distributed run: ranks, process groups, failures, DDP and FSDP."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from epochal.distributed.node_group import NodeGroup
 
 _FORWARDED = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP")
-_LOUD = ("torch.distributed.elastic", "torch.multiprocessing")
+_AGENT_LOGGERS = ("torch.distributed.elastic", "torch.multiprocessing")
 _SAVE_SECONDS = 600
 """How long processes may save before they are killed, when another machine wants to join."""
 
@@ -96,7 +96,7 @@ def launch_ranks(
     """
     rendezvous = nodes.make_rendezvous()
     with (
-        _quiet_loggers(),
+        _silencing_agent(),
         _added_to_environment({**environment, "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGQUIT"}),
         _forwarding_signals() as signals,
     ):
@@ -266,9 +266,9 @@ def _forwarding_signals() -> Iterator[_Signals]:
 
 
 @contextmanager
-def _quiet_loggers() -> Iterator[None]:
+def _silencing_agent() -> Iterator[None]:
     """Leave the messages of the agent out: the run itself says what failed."""
-    loggers = [logging.getLogger(name) for name in _LOUD]
+    loggers = [logging.getLogger(name) for name in _AGENT_LOGGERS]
     before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)

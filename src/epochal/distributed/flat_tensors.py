@@ -1,4 +1,4 @@
-"""Sends many tensors to other processes at once: one vector for each type and device."""
+"""Exchanges many tensors in one collective: flattened into a vector per dtype and device."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 from typing_extensions import override
 
 from epochal.distributed.flat_tensors import average_flat
-from epochal.distributed.process_group import noting_further_connections
+from epochal.distributed.process_group import tracking_connections
 from epochal.distributed.sharded_tensor import count_parts, get_own_part, is_sharded
 from epochal.distributed.strategy import Strategy
 from epochal.errors import ConfigError, Problem
@@ -136,7 +136,7 @@ def _make_mesh(sharding: Sharding, device: torch.device, world: World) -> Any:  
     if each == 1:  # the group of all processes, no further one
         return init_device_mesh(device.type, (world.world_size,), mesh_dim_names=("data",))
     shape = (world.world_size // each, each)
-    with noting_further_connections():
+    with tracking_connections():
         return init_device_mesh(device.type, shape, mesh_dim_names=("data", "tensor"))
 
 

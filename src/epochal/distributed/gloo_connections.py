@@ -1,4 +1,4 @@
-"""Closes the connections of gloo: it keeps them open as long as anything refers to its group."""
+"""Closes the connections of gloo, which stay open while anything refers to its group."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_FILES = next((Path(one) for one in ("/proc/self/fd", "/dev/fd") if Path(one).is_dir()), None)
+_FD_DIR = next((Path(one) for one in ("/proc/self/fd", "/dev/fd") if Path(one).is_dir()), None)
 
 
 @contextmanager
 def noting_connections(found: list[int], store_port: int) -> Iterator[None]:
     """Add the connections that a block makes to a list, without those to the store."""
-    before = _list_files()
+    before = _list_descriptors()
     yield
-    for file in sorted(_list_files() - before):
+    for file in sorted(_list_descriptors() - before):
         with suppress(OSError), socket.socket(fileno=os.dup(file)) as one:
             is_tcp = one.family in (socket.AF_INET, socket.AF_INET6)
             if is_tcp and one.getpeername()[1] != store_port:
@@ -27,12 +27,12 @@ def noting_connections(found: list[int], store_port: int) -> Iterator[None]:
 
 
 def shut_down(files: list[int]) -> None:
-    """End connections, so that those who wait at their other ends get an error."""
+    """Close connections, so that processes that wait at the other ends get an error."""
     for file in files:
         with suppress(OSError), socket.socket(fileno=os.dup(file)) as one:
             one.shutdown(socket.SHUT_RDWR)
     files.clear()
 
 
-def _list_files() -> set[int]:
-    return set() if _FILES is None else {int(name) for name in os.listdir(_FILES)}  # noqa: PTH208 - only names
+def _list_descriptors() -> set[int]:
+    return set() if _FD_DIR is None else {int(name) for name in os.listdir(_FD_DIR)}  # noqa: PTH208 - only names

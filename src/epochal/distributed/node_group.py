@@ -42,7 +42,7 @@ _ANSWER_SECONDS = 60.0
 _LEAVE_SECONDS = 10.0
 _POLL_SECONDS = 0.2
 _OPTION = "--rdzv-endpoint"
-_NEW = "-"
+_NEW = "-"  # instead of the folder of a run
 
 
 class NodesLostError(EpochalError):
@@ -103,19 +103,19 @@ class NodeGroup:
 
     def begin_round(self) -> str:
         """The folder of the run that this start resumes, the same on all machines; or nothing."""
-        with self._reaching():
+        with self._explaining_store_errors():
             if self._shared.check(["end"]):
                 raise NodesLostError("the run has ended on another machine")
             self._round = self._shared.add("round", 0)
             known = self._shared.compare_set("run", "", "").decode()
-            # The first machine decides: another may look a moment later, when a new run has begun.
+            # The first machine decides, since a new run may have begun when the others read this.
             agreed = self._shared.compare_set(f"resume/{self._round}", "", known or _NEW).decode()
         return "" if agreed == _NEW else agreed
 
     def end_round(self) -> None:
         """Start a new rendezvous, since processes of this start have died."""
         self.publish_run()
-        with self._reaching():
+        with self._explaining_store_errors():
             # The first machine that asks counts this round; the others only follow.
             if self._shared.add(f"ended/{self._round}", 1) == 1:
                 self._shared.add("round", 1)
@@ -149,13 +149,13 @@ class NodeGroup:
         """Tell the other machines the folder of the run, as soon as it is known here."""
         found = self.read_run()
         if found and found != self._published:
-            with self._reaching():
+            with self._explaining_store_errors():
                 self._shared.set("run", found)
             self._published = found
 
     def find_run(self) -> Path | None:
         """The folder of the run, if its main process is or was on any of the machines."""
-        with self._reaching():
+        with self._explaining_store_errors():
             found = self._shared.compare_set("run", "", "").decode()
         return Path(found) if found else None
 
@@ -205,15 +205,15 @@ class NodeGroup:
         )
 
     @contextmanager
-    def _reaching(self) -> Iterator[None]:
+    def _explaining_store_errors(self) -> Iterator[None]:
         try:
             yield
         except RuntimeError as error:
             raise self.explain(error) from error
 
 
-def stay_alone() -> NodeGroup:
-    """The group of this machine alone."""
+def single_node() -> NodeGroup:
+    """The group of a run on this machine only."""
     return NodeGroup(TCPStore("localhost", 0, is_master=True, wait_for_workers=False))
 
 

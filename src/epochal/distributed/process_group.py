@@ -45,12 +45,12 @@ there before that connection is closed."""
 _END_SECONDS = 60.0
 """How long a failed process waits for the main one to record the failure."""
 
-_numbers = count()
+_run_numbers = count()
 _connections: list[int] = []
-"""The files of the connections to other processes."""
+"""The file descriptors of the connections to other processes."""
 
 _timeouts: list[timedelta] = []
-"""After which collectives fail."""
+"""The timeout of collectives; the last one counts."""
 
 
 @final
@@ -65,7 +65,7 @@ class ProcessGroup(World):
         self.rank, self.local_rank = place.rank, place.local_rank
         self.world_size = place.world_size
         store: Any = distributed.distributed_c10d._get_default_store()
-        self._prefix = f"epochal/{next(_numbers)}"
+        self._prefix = f"epochal/{next(_run_numbers)}"
         # A connection for each thread: a call of one would wait for that of the other.
         self._store = PrefixStore(self._prefix, store.clone())
         self._listener = RankListener(
@@ -166,7 +166,7 @@ class ProcessGroup(World):
         shut_down(_connections)
         with suppress(Exception):
             distributed.destroy_process_group()
-        if not has_connected:  # the user's code did: the others notice when this process ends
+        if not has_connected:  # user code made the group: the others notice when this process ends
             return
         if not self.is_main and not self._has_lost_rank:  # else it may be the main process
             self._wait_for_main()
@@ -233,8 +233,8 @@ def _connect(place: RankEnvironment, device: torch.device, timeout: timedelta) -
             raise ConfigError(Problem("MASTER_PORT", what, hint=hint)) from error
 
 
-def noting_further_connections() -> AbstractContextManager[None]:
-    """In a block, further process groups are made, which a failed process leaves like the first."""
+def tracking_connections() -> AbstractContextManager[None]:
+    """Track connections of process groups made in a block, so that a failed process closes them."""
     return noting_connections(_connections, int(os.environ.get("MASTER_PORT", "0")))
 
 

@@ -201,7 +201,7 @@ class RankListener:
             return
         self._news = news
         if store.check(["failure"]) and self.find_failure(0) is not None:
-            self._hear_failure()
+            self._handle_failure()
         elif store.check([key]):
             self._take_part(store.get(key).decode())
             self._news -= 1  # another request may be waiting
@@ -248,7 +248,7 @@ class RankListener:
                 return None
         return self._store.get(key).decode()
 
-    def _hear_failure(self) -> None:
+    def _handle_failure(self) -> None:
         run = self._run
         if run is not None:
             run.wake()

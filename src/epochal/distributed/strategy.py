@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 MAX_SUMS = 64
 """How many numbers of a step can be added up over all processes."""
 
-_BYPASSED = """\
+_MODEL_NOT_CALLED = """\
 batch_forward: computed a loss without calling the model that it received, so the processes would \
 train different weights
   call the argument `model` in training: run.raw_model and model.module do not average gradients"""
 
 
 class Strategy(ABC):
-    """Shares a model between processes; steps know no more of it than this.
+    """How a model is shared between processes; all that steps need to know about it.
 
     In a step, ``carry`` comes before the backward pass of each loss, and ``read_sums`` gives the
     numbers of all processes afterwards. They are means over the processes, like gradients.
@@ -57,11 +57,11 @@ class Strategy(ABC):
 
     @abstractmethod
     def accumulating(self) -> AbstractContextManager[Any]:
-        """In a block, forward and backward passes keep their gradients to themselves."""
+        """Accumulate gradients in a block without reducing them, as ``no_sync`` of DDP."""
 
     @abstractmethod
     def carry(self, numbers: Tensor) -> None:
-        """Take numbers to the other processes, with the gradients of the next backward pass."""
+        """Send numbers to the other processes with the gradients of the next backward pass."""
 
     @abstractmethod
     def read_sums(self) -> Tensor:
@@ -117,11 +117,11 @@ class Ddp(Strategy):
         self._key = key
         inside = () if self._find_unused else others
         self._others = [] if not self._find_unused else list(others)
-        carrier = _Carrier(model, inside, _make_numbers(model) if carries else None)
-        self._numbers = carrier.shared_numbers
+        wrapped = _DdpModule(model, inside, _make_sums_parameter(model) if carries else None)
+        self._numbers = wrapped.shared_numbers
         if self._numbers is not None:
             self._gradient = torch.zeros_like(self._numbers, requires_grad=False)
-        self._shared = self._wrap(carrier)
+        self._shared = self._wrap(wrapped)
         self._shared.register_forward_pre_hook(self._note_call)
 
     @property
@@ -138,7 +138,7 @@ class Ddp(Strategy):
     @override
     def carry(self, numbers: Tensor) -> None:
         if not self._was_called:
-            raise TaskError(_BYPASSED)
+            raise TaskError(_MODEL_NOT_CALLED)
         self._was_called = False
         if self._numbers is None:
             self._kept = numbers if self._kept is None else self._kept + numbers
@@ -244,8 +244,8 @@ class NoStrategy(Strategy):
 
 
 @final
-class _Carrier(nn.Module):
-    """A model together with what is trained beside it, so that all of it is reduced."""
+class _DdpModule(nn.Module):
+    """The module that DDP wraps: the model and all other trained parameters."""
 
     def __init__(
         self, model: nn.Module, others: Sequence[nn.Parameter], numbers: nn.Parameter | None
@@ -276,8 +276,8 @@ class _Carrier(nn.Module):
         return self.shared_model.state_dict(*args, **options)
 
 
-def _make_numbers(model: nn.Module) -> nn.Parameter:
-    """A parameter whose gradient can travel with those of the model, but not in half precision."""
+def _make_sums_parameter(model: nn.Module) -> nn.Parameter:
+    """A parameter whose gradient carries the sums of a step, never in half precision."""
     kinds = [one for one in model.parameters() if one.requires_grad]
     exact = [one for one in kinds if one.dtype in (torch.float32, torch.float64)]
     like = next(iter(exact or kinds), None)

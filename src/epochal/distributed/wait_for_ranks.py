@@ -1,4 +1,4 @@
-"""What a process shows, and how it can be ended, while it waits for the others to connect."""
+"""Shows a message, and lets signals end the process, while it waits for other ranks to connect."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_NOTHING = object()
+_NO_OUTPUT = object()
 _EXCHANGED_BATCHES = 16  # per process: more would need more memory, fewer more exchanges
 
 
@@ -109,7 +109,7 @@ def _measure_averaged(run: EngineRun, split: str) -> dict[str, float]:
     return metrics
 
 
-def _as_averaged(metrics: dict[str, float]) -> dict[str, float]:
+def _to_averaged_names(metrics: dict[str, float]) -> dict[str, float]:
     return {AVERAGED_SPLIT + name.removeprefix("val"): value for name, value in metrics.items()}
 
 
@@ -133,7 +133,7 @@ def check_sanity(run: EngineRun) -> None:
             )
             raise
         if run.average is not None:
-            metrics |= _as_averaged(metrics)  # the weights are equal before the first step
+            metrics |= _to_averaged_names(metrics)  # the weights are equal before the first step
         _require_monitored_metrics(run, "val", metrics)
     if not metrics and not run.eval_periods["val"][0].is_never:
         _logger.info(
@@ -172,7 +172,7 @@ def initialize_lazy_modules(run: EngineRun) -> None:
     if loader is None or not has_uninitialized(run.model):
         return
     with working_on_split(run, run.split), _evaluation_mode(run):
-        for batch in iter_batches(loader, "the first loader", 1, open_loader=_opener(run)):
+        for batch in iter_batches(loader, "the first loader", 1, open_loader=_make_opener(run)):
             run.part(TaskCalls).forward(batch)
 
 
@@ -325,7 +325,7 @@ def _measure_loader(
             pipe.add(outcome)
 
     share = _find_share(run, metrics, pipe, count_batches(loader, limit))
-    with _ending(pipe):
+    with _closing_output(pipe):
         try:
             ended = _run_pass(run, loader, measure, events=events, limit=limit, share=share)
             if not run.world.is_single:
@@ -333,7 +333,7 @@ def _measure_loader(
             means = join_metrics(run, prefix, window.read(), metrics)
         finally:
             run.pass_means = before
-            meter.forget()  # else its sums keep device memory until garbage collection
+            meter.forget()  # frees device memory without garbage collection
         for metric in metrics.values():
             metric.reset()
         found = pipe.finish(run.part(TaskCalls).finish(means, split))
@@ -452,7 +452,7 @@ def _collect(run: EngineRun, loader: Loader, file: PredictionFile | None) -> lis
         else:
             ordered.add(output)
 
-    with _ending(pipe):
+    with _closing_output(pipe):
         ended = _run_pass(
             run, loader, collect, events=run.events, limit=limit, start=start, share=share
         )
@@ -491,15 +491,15 @@ class _OrderedOutputs:
             end_run(self._run, ends)
             raise KeyboardInterrupt
         parts = parts[:: world.world_size // self._run.num_data_ranks]
-        for row in zip_longest(*(outputs for outputs, *_ in parts), fillvalue=_NOTHING):
+        for row in zip_longest(*(outputs for outputs, *_ in parts), fillvalue=_NO_OUTPUT):
             for output in row:
-                if output is not _NOTHING:
+                if output is not _NO_OUTPUT:
                     self._keep(output)
         return are_over
 
 
 @contextmanager
-def _ending(pipe: OutputPass) -> Iterator[None]:
+def _closing_output(pipe: OutputPass) -> Iterator[None]:
     """Let output stages remove incomplete output after an error."""
     try:
         yield
@@ -519,15 +519,15 @@ def _run_pass(
 ) -> str:
     """Compute and process each batch of a loader from ``start`` on, or of a share.
 
-    Fires the events of a loop. Returns the request from outside that ended the pass early; only
-    of several processes.
+    Fires the events of a loop. With several processes, returns the stop request that ended the
+    pass early.
     """
     split = run.split
     first, each = (0, 1) if share is None else (share.rank, share.world_size)
-    opener = _opener(run, start, share)
+    opener = _make_opener(run, start, share)
     step = run.eval_steps.get(split, _plain_step)
     events.fire("loop_start", run, split)
-    batches = (  # earlier batches may have been all of them
+    batches = (  # a resumed prediction may have no batches left
         opener(loader, limit)
         if start
         else iter_batches(
@@ -548,7 +548,7 @@ def _run_pass(
         process(outcome)
         events.fire("batch_end", run, split, index, outcome.batch, outcome.out)
         if run.strategy.is_sharded and not run.world.is_single:
-            continue  # another process would wait for this one
+            continue  # each process must compute the same number of batches
         if run.listener is not None:
             kind = run.listener.find_end()
             if kind == INTERRUPTED or (kind and run.plan.is_running_due):
@@ -561,13 +561,13 @@ def _run_pass(
     if run.strategy.is_sharded and share is not None:
         whole = -(-(count_batches(loader, limit) or 0) // each)
         for _ in range(whole - len(range(first, index + 1, each))):
-            with run.precision.context():  # only to gather parameters with the others
+            with run.precision.context():  # joins the all-gather of parameters; result unused
                 step(run, batch)
     events.fire("loop_end", run, split)
     return ""
 
 
-def _opener(run: EngineRun, start: int = 0, share: WholeBatches | None = None) -> OpenLoader:
+def _make_opener(run: EngineRun, start: int = 0, share: WholeBatches | None = None) -> OpenLoader:
     """Opens loaders of the current split; each pass gives the same bits."""
     seed = derive_seed(run.seed, "order", run.split)
     return partial(run.feed.open, one_pass=DataPass(seed, start=start, share=share))

@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 
 LEASE_LOST = "lease_lost"
 RANK_LOST = "rank_lost"
-_CODES = {
+_STATUS_EXIT_CODES = {
     "interrupted": 130,
     PREEMPTED: PREEMPTED_EXIT_CODE,
     DIVERGED: DivergedError.exit_code,
@@ -212,7 +212,7 @@ def _work(run: EngineRun, runner: Runner) -> object:
     value = runner.run(run)
     if is_interrupted_or_preempted(run):
         save_if_requested(run)  # the signal came after the last step boundary
-    run.writer.require_lease()  # a run without its folder has not finished
+    run.writer.require_lease()  # raises if the folder was lost during the run
     return value
 
 
@@ -261,7 +261,7 @@ def _end(run: EngineRun, error: BaseException | None) -> BaseException | None:
     for another in later:
         if error is None:
             error = another
-        elif repr(another) != repr(error):  # a full disk fails in many places
+        elif repr(another) != repr(error):  # a full disk raises the same error several times
             error.add_note(f"after that: {another!r}")
             _logger.error("while the run was ending: %r", another)
     return error
@@ -281,7 +281,7 @@ def _build_result(run: EngineRun, value: object, error: BaseException | None) ->
     return RunResult(
         status=status,
         reason=reason,
-        **({"message": run.message} if error is None else _name_rank(run, error)),
+        **({"message": run.message} if error is None else _describe_error_with_rank(run, error)),
         exit_code=_exit_code(status, error),
         dir=run.dir,
         config=run.config,
@@ -297,7 +297,7 @@ def _build_result(run: EngineRun, value: object, error: BaseException | None) ->
     )
 
 
-def _name_rank(run: EngineRun, error: BaseException) -> dict[str, Any]:
+def _describe_error_with_rank(run: EngineRun, error: BaseException) -> dict[str, Any]:
     own = {} if run.world.is_single else {"rank": run.rank}
     return own | _describe_error(error)
 
@@ -333,10 +333,10 @@ def _reason(error: BaseException) -> str:
 
 
 def _exit_code(status: str, error: BaseException | None) -> int:
-    if status in _CODES:
-        return _CODES[status]
+    if status in _STATUS_EXIT_CODES:
+        return _STATUS_EXIT_CODES[status]
     if error is None or isinstance(error, SystemExit):
-        return 0 if error is None else _code_of_exit(error)
+        return 0 if error is None else _system_exit_code(error)
     if isinstance(error, RankFailedError):
         return error.report.exit_code
     if isinstance(error, EpochalError):
@@ -348,7 +348,7 @@ def _exit_code(status: str, error: BaseException | None) -> int:
     return 74 if isinstance(error, WriteError) else 1
 
 
-def _code_of_exit(error: SystemExit) -> int:
+def _system_exit_code(error: SystemExit) -> int:
     """The exit code of the process, never 0: the run has failed.
 
     The operating system keeps the lowest byte.
@@ -385,7 +385,7 @@ def _run_context(run: EngineRun) -> Iterator[Preemption]:
         ),
         _stopping_on_interrupt(run),
         handling_preemption(run, run.request_end, partial(find_killed_rank, run)) as preemption,
-        _ending_on_request(run, preemption),
+        _handling_stop_requests(run, preemption),
         enforcing_grace_period(
             run,
             preemption,
@@ -416,7 +416,7 @@ def _listening(run: EngineRun) -> Iterator[None]:
 
 
 @contextmanager
-def _ending_on_request(run: EngineRun, preemption: Preemption) -> Iterator[None]:
+def _handling_stop_requests(run: EngineRun, preemption: Preemption) -> Iterator[None]:
     """End a run that is asked to stop by a file in its folder, maybe from another machine."""
 
     def end(reason: str) -> None:

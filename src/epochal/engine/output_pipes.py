@@ -65,7 +65,7 @@ class OutputPass:
         is_saving: bool,
         first_id: int,
     ) -> None:
-        self._writing = nullcontext if is_saving else partial(_writing_nothing, run)
+        self._writing = nullcontext if is_saving else partial(_without_record, run)
         self._run, self._split = run, run.split
         self._outputs, self._evaluation = outputs, evaluation
         self._process = [_bind(one, "process", _PROCESS) for one in outputs]
@@ -141,7 +141,7 @@ class OutputPass:
 
 
 @contextmanager
-def _writing_nothing(run: EngineRun) -> Iterator[None]:
+def _without_record(run: EngineRun) -> Iterator[None]:
     folder, writer = run.dir, run.writer
     run.dir, run.writer = None, NullWriter()
     try:

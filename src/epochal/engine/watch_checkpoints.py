@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from epochal.engine.run.engine_run import EngineRun
     from epochal.records.folder.checkpoint_manifests import CheckpointManifest
 
-_LOOK_SECONDS = 0.2  # between two checks for signals
+_POLL_SECONDS = 0.2  # between two checks for signals
 _RUNNING = ("starting", "running")
 _logger = logging.getLogger(__name__)
 
@@ -90,5 +90,5 @@ class Watch(Test):
     def _wait(self, run: EngineRun) -> None:
         end = monotonic() + self._every_seconds
         while monotonic() < end and not is_interrupted_or_preempted(run):
-            sleep(_LOOK_SECONDS)
+            sleep(_POLL_SECONDS)
         run.batch_index += 1  # else the watchdog takes waiting for a hang

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from epochal.records.metrics.time_spent import TimeSpent
 
 _OWN_KEYS = ("train.fold", "tag", "record.log_dir", "record.exact", "checkpoint.dir")
-_SHARED = ("data",)  # loaders stay as they are, and may hold much
+_SHARED = ("data",)  # loaders are not copied: they may hold much data
 
 
 def count_folds(config: Node) -> int | None:

@@ -63,9 +63,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MAX_PATH = 250  # characters; a longer text is not a path
-_BUILT = ("task", "model", "data", "hooks", "loss", "metrics")  # sections with the user's paths
+_PATH_SECTIONS = ("task", "model", "data", "hooks", "loss", "metrics")  # with paths of the user
 _ENDS_SERIES = ("interrupted", "preempted")
-_LIMITS = ("limit_batches", "limit_eval_batches")
+_LIMIT_KEYS = ("limit_batches", "limit_eval_batches")
 WeightsName = str | int | Path | None
 Devices = str | int | list[str | int] | list[int] | list[str] | None
 ConfigSource = Any  # a path, a mapping, a namespace or an OmegaConf object
@@ -324,7 +324,7 @@ def load_model(
     values = record.run.get("task_values")
     known = values.items() if isinstance(values, dict) else ()  # the file may be damaged
     changes = {key: value for key, value in known if key.startswith("model.")}
-    changes |= _changes(record, "test", chosen)
+    changes |= _evaluation_changes(record, "test", chosen)
     changed = _recorded_overrides(record, config, changes, overrides, choices)
     experiment = load_experiment(config, overrides=changed, choices=choices)
     return build_trained_model(experiment, experiment.inputs)
@@ -353,7 +353,7 @@ def evaluate_run(
     config = get_expanded_config(record, f"runner={runner} init_from={chosen.path}")
     if choices.get("user_dir") is None:
         choices["user_dir"] = require_trusted_code(record, trust=trust)
-    changes = {**_changes(record, runner, chosen), **(changes or {})}
+    changes = {**_evaluation_changes(record, runner, chosen), **(changes or {})}
     for key, value in list(changes.items()):
         section, _, split = key.partition(".")
         if section == "data" and isinstance(value, dict):
@@ -367,7 +367,7 @@ def evaluate_run(
         changes.setdefault("record.log_dir", str(runs_dir))
     if not choices.get("fast"):  # a trial run limits its own evaluations only
         train = record.expanded.get("train")
-        limits = [key for key in _LIMITS if isinstance(train, dict) and train.get(key)]
+        limits = [key for key in _LIMIT_KEYS if isinstance(train, dict) and train.get(key)]
         changes |= {f"train.{key}": None for key in limits}
     if not any(one.startswith("init_from") for one in overrides):
         choices["evaluated"] = f"{chosen} of {name_run(record.path)}"
@@ -398,7 +398,7 @@ def evaluate_checkpoints(
     if choices.get("user_dir") is None:
         choices["user_dir"] = require_trusted_code(record, trust=trust)
     runner = {"type": "watch", "run": str(record.path.absolute()), "split": of_split}
-    changes = _changes(record, "watch", chosen)
+    changes = _evaluation_changes(record, "watch", chosen)
     changes |= {"runner": {**runner, "is_once": not is_watching}, "init_from": None}
     return _run_recorded(record, config, changes, overrides, choices)
 
@@ -484,7 +484,7 @@ def _warn_about_paths(record: RunRecord) -> None:
     begun_in, here = record.run.get("cwd"), Path.cwd()
     if not isinstance(begun_in, str) or Path(begun_in) == here:
         return
-    for key, value in iter_leaves({name: record.expanded.get(name) for name in _BUILT}):
+    for key, value in iter_leaves({name: record.expanded.get(name) for name in _PATH_SECTIONS}):
         if not isinstance(value, str) or not 0 < len(value) < _MAX_PATH:
             continue
         if (Path(begun_in) / value).exists() and not (here / value).exists():
@@ -544,7 +544,7 @@ def _require_configured(
         )
 
 
-def _changes(record: RunRecord, runner: str, chosen: RunWeights) -> dict[str, object]:
+def _evaluation_changes(record: RunRecord, runner: str, chosen: RunWeights) -> dict[str, object]:
     """The changes to the config of a training that an evaluation needs."""
     changes: dict[str, object] = {"runner": runner, "init_from": chosen.init_from}
     # An evaluation does not use them, so its record should not show them.

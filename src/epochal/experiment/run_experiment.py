@@ -101,7 +101,7 @@ def run_experiment(
         is_raised = raise_errors and not result.ok
         # The code that shows the error also reports a mistake found before the run.
         is_early = is_raised and result.reason == "config" and result.dir is None
-        is_main = _is_main(inputs) and not _may_start_again(result)
+        is_main = _is_main(inputs) and not _is_handled_by_launcher(result)
         unshown = redact_message(result) if is_early and is_main else ""
         if is_main:
             show_success(result)
@@ -117,7 +117,7 @@ def run_experiment(
         error = None  # the traceback refers to this frame
 
 
-def _may_start_again(result: RunResult) -> bool:
+def _is_handled_by_launcher(result: RunResult) -> bool:
     """Whether the parent process decides what happens after a lost process."""
     return result.reason == RANK_LOST and LAUNCHED_VARIABLE in os.environ
 
@@ -154,14 +154,14 @@ def _run(
         joining = joining_world(report.expanded, inputs.choices)
         with raising_on_preemption(), joining if world is None else nullcontext(world) as world:
             if not world.is_main:
-                return _follow(steps, checked, times, world)
+                return _run_other(steps, checked, times, world)
             notifying = Notifier(report, is_part=is_part, is_trial=is_trial)
-            return _lead(steps, checked, times, world, notifying, evaluated)
+            return _run_main(steps, checked, times, world, notifying, evaluated)
     except EpochalError as error:
         return result_of_error(error), error
 
 
-def _lead(
+def _run_main(
     steps: BuildSteps,
     checked: CheckedInputs,
     times: PhaseTimer,
@@ -182,10 +182,10 @@ def _lead(
         return replace(result, weights=evaluated), error
 
 
-def _follow(steps: BuildSteps, checked: CheckedInputs, times: PhaseTimer, world: World) -> Ended:
-    """Run as another process than the main one: nothing is written but a log."""
+def _run_other(steps: BuildSteps, checked: CheckedInputs, times: PhaseTimer, world: World) -> Ended:
+    """Run as a process other than rank 0; writes only a log."""
     if count_folds(checked.report.expanded) is not None:
-        return _follow_folds(steps, checked, world)
+        return _run_other_folds(steps, checked, world)
     record = follow_record(world)
     is_resumed = record.resume_point is not None
     assembly = _build_assembly(checked, is_resumed=is_resumed, world=world)
@@ -197,7 +197,7 @@ def _follow(steps: BuildSteps, checked: CheckedInputs, times: PhaseTimer, world:
     return result, error
 
 
-def _follow_folds(steps: BuildSteps, checked: CheckedInputs, world: World) -> Ended:
+def _run_other_folds(steps: BuildSteps, checked: CheckedInputs, world: World) -> Ended:
     follow_record(world)
     record = OpenRecord(NullWriter())
     folds = CrossValidation(checked.inputs, checked.report.expanded, record)

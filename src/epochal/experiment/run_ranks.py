@@ -21,7 +21,7 @@ from epochal.experiment.build.device import (
     count_nodes,
     count_ranks,
     refuse_debugging_all,
-    refuse_too_many,
+    refuse_too_many_processes,
 )
 from epochal.experiment.config.check_file import CheckedConfig
 from epochal.experiment.record.failure import show_failure
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     RunRank = Callable[[Any, Sequence[str], Choices], Any]
 
-_OWN_CHOICES = ("nproc", "nnodes", "rdzv_endpoint", "restarts")
+_LAUNCH_CHOICES = ("nproc", "nnodes", "rdzv_endpoint", "restarts")
 _POLL_SECONDS = 0.2
 
 
@@ -65,7 +65,7 @@ def wants_ranks(choices: Choices) -> bool:
     refuse_debugging_all(choices, count * num_nodes)
     if place is not None or (count == 1 and num_nodes == 1):
         return False
-    refuse_too_many(choices)
+    refuse_too_many_processes(choices)
     return True
 
 
@@ -94,7 +94,7 @@ def run_ranks(
     debug_rank = choices.get("debug_rank")
     variables = {} if debug_rank is None else describe_input()
     policy = RestartPolicy(choices.get("restarts", DEFAULT_RESTARTS) if debug_rank is None else 0)
-    rest: dict[str, Any] = {k: v for k, v in choices.items() if k not in _OWN_CHOICES}
+    rest: dict[str, Any] = {k: v for k, v in choices.items() if k not in _LAUNCH_CHOICES}
     nodes = join_chosen_nodes(source, overrides, choices, _tell)
     if isinstance(source, CheckedConfig) and method == "spawn":  # it would have to be pickled
         rest["variant"], source = source.config.variant, source.config.path
@@ -124,7 +124,7 @@ def run_ranks(
         while True:
             agreed = nodes.begin_round()
             if agreed and not is_evaluation(Path(agreed)):
-                rest["resume"] = _wait_until_free(Path(agreed))
+                rest["resume"] = _wait_for_lease(Path(agreed))
             before = _saved_step(Path(agreed) if agreed else _read_run(file))
             end = launch(file)
             rest["begun"] = None
@@ -132,7 +132,7 @@ def run_ranks(
             folder = _read_run(file) or nodes.find_run()
             if end.is_closed and not end.was_signalled:
                 if not nodes.wait_for_round():
-                    return _not_needed()
+                    return _unused_node_result()
                 continue
             result = next((one for one in end.values.values() if one is not None), None)
             if not end.was_signalled and (end.has_new_nodes or not ends_run(result)):
@@ -163,8 +163,8 @@ def _tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)  # noqa: T201 - for users
 
 
-def _wait_until_free(folder: Path) -> Path:
-    """Wait until the process on a lost machine has stopped giving signs of life."""
+def _wait_for_lease(folder: Path) -> Path:
+    """Wait until the process on a lost machine has no lease or recent heartbeat."""
     has_told = False
     while is_owner_alive(folder, owner := durable.find_object(folder / LEASE_FILE)):
         if not has_told:
@@ -174,8 +174,8 @@ def _wait_until_free(folder: Path) -> Path:
     return folder
 
 
-def _not_needed() -> RunResult:
-    """The result on a machine that waited, when the run ended without it."""
+def _unused_node_result() -> RunResult:
+    """The result on a spare machine, if the run ended without it."""
     from epochal.engine import RunResult
 
     what = "the run has ended on the other machines; this one was not needed"
@@ -233,12 +233,12 @@ def _describe_exit(end: GroupEnd, folder: Path | None, before: int) -> ProcessEx
         step=max(step, saved),
         first_step=before,
         saved_step=saved,
-        error=_find_guilty_rank(record) if end.code == STALLED else "",
+        error=_find_stalled_rank(record) if end.code == STALLED else "",
     )
 
 
-def _find_guilty_rank(record: RunRecord | None) -> str:
-    """Which rank the others waited for in the last hang, as the watchdog said."""
+def _find_stalled_rank(record: RunRecord | None) -> str:
+    """The rank that the others waited for in the last hang, from the event of the watchdog."""
     events = [] if record is None else record.events
     return next((str(one.get("ranks", "")) for one in events[::-1] if one["kind"] == "hang"), "")
 

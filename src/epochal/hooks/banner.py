@@ -40,9 +40,9 @@ logger = logging.getLogger(__name__)
 
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_./+~$-][A-Za-z0-9_./+~ $-]*")
 _VERSION = re.compile(r"\d+\.\d[\d.]*")
-_IN_TITLE = ("tag", "desc")
+_TITLE_KEYS = ("tag", "desc")
 _EMPTY: tuple[object, ...] = (None, "", [], {})
-_BUSY = 2.0  # threads per core from which on one thread is often faster
+_MAX_LOAD_PER_CORE = 2.0  # above this load, one thread is often faster
 
 
 @final
@@ -194,7 +194,7 @@ def describe_device(device: torch.device, machine: Mapping[str, object]) -> str:
 def describe_load(device: torch.device, threads: int, load: tuple[float, int]) -> str:
     """A hint if threads on the CPU will wait for each other; ``load`` has average and cores."""
     average, cores = load
-    if device.type != "cpu" or threads == 1 or average < _BUSY * cores:
+    if device.type != "cpu" or threads == 1 or average < _MAX_LOAD_PER_CORE * cores:
         return ""
     hint = f"small models may train many times faster with engine.num_threads=1 than with {threads}"
     return f"load {average:.0f} on {format_count(cores, 'core')}; {hint}"
@@ -273,7 +273,7 @@ def compact(config: Node | Mapping[str, object]) -> list[str]:
     return [
         f"{key}: {_flow(value)}"
         for key, value in shown.items()
-        if key not in _IN_TITLE and value not in _EMPTY
+        if key not in _TITLE_KEYS and value not in _EMPTY
     ]
 
 

@@ -1,4 +1,4 @@
-"""Probe: records intermediate values, weights and gradients of a step now and then."""
+"""Probe: records intermediate values, weights and gradients of some steps."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ def _silence() -> Iterator[None]:
 
 _STEP_MARK = "ProfilerStep"
 _BETWEEN_OPERATORS = "(Python, between operators)"
-_PYTHON = re.compile(r"\(\d+\): |^<built-in |^nn\.Module: ")  # lines of code, with stack=True
+_PYTHON_FRAME = re.compile(r"\(\d+\): |^<built-in |^nn\.Module: ")  # lines of code, with stack=True
 _MAX_NAME_LENGTH = 46
 _BUSY_SHARE = 0.6
 
@@ -303,7 +303,7 @@ class Profile:
 
 def summarise(averages: Averages, steps: int) -> tuple[list[Operator], float]:
     """The operators, and the seconds of all kernels, both per step."""
-    rows = [one for one in averages if not _PYTHON.search(one.key)]
+    rows = [one for one in averages if not _PYTHON_FRAME.search(one.key)]
     host = [one for one in rows if one.device_type.name == "CPU"]
     kernels = [one for one in rows if one.device_type.name != "CPU" and not one.is_user_annotation]
     total = sum(one.self_device_time_total for one in kernels)

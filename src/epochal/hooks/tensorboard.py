@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FOLDER = "tensorboard"
 STORED = "summary_writer"
-"""The name in ``run.store`` of the ``SummaryWriter`` for users."""
+"""The key of the ``SummaryWriter`` in ``run.store``, for user code."""
 
 MAX_ROWS = 100
 """Rows of a table that are shown as text."""

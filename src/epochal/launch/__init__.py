@@ -1,1 +1,1 @@
-"""Supervised runs: child processes that are started, watched and restarted."""
+"""Starts runs in other processes: supervised, in a local pool, from a queue, or on a cluster."""

@@ -1,4 +1,4 @@
-"""A process that imports torch once, and forks the processes of jobs: quicker than new ones.
+"""A server process that imports torch once and forks a process for each job, which is faster.
 
 A forked process has the state of a new one after the same imports. Its parent is the process that
 asked for it, not the server, so that it is waited for, and ends with it, like any other child.
@@ -85,7 +85,7 @@ class ForkServer:
             output: Where its output and its errors go.
             keep_open: Descriptors that it inherits.
         """
-        order = {
+        request = {
             "command": list(command),
             "environment": dict(environment),
             "cwd": str(cwd),
@@ -94,8 +94,8 @@ class ForkServer:
         reply, theirs = socket.socketpair()
         pending = PendingProcess(reply)
         try:
-            with theirs, os.fdopen(os.memfd_create("order"), "w", encoding="utf-8") as file:
-                json.dump(order, file)  # it may be longer than a message can be
+            with theirs, os.fdopen(os.memfd_create("request"), "w", encoding="utf-8") as file:
+                json.dump(request, file)  # it may be longer than a message can be
                 file.flush()
                 file.seek(0)
                 files = [file.fileno(), output.fileno(), theirs.fileno(), *keep_open]
@@ -158,7 +158,7 @@ class PendingProcess:
 
     def withdraw(self) -> ForkedProcess | None:
         """The process if it was started; otherwise None, and it will never be started."""
-        self._reply.shutdown(socket.SHUT_RD)  # from now on it cannot report itself, and ends
+        self._reply.shutdown(socket.SHUT_RD)  # the process cannot report its pid any more, and ends
         try:
             return self.find()
         except ChildProcessError:
@@ -208,13 +208,13 @@ def _main() -> None:
     for name in imports:
         with suppress(ImportError):  # the processes report it, if they need it
             import_module(name)
-    orders = socket.socket(fileno=int(number))
+    requests = socket.socket(fileno=int(number))
     _refuse_unsafe_forks()
     gc.collect()
     gc.freeze()  # garbage collection in a child would copy all shared memory
-    order = _serve(orders)
-    if order is not None:
-        _run(order)
+    request = _serve(requests)
+    if request is not None:
+        _run(request)
 
 
 def _refuse_unsafe_forks() -> None:
@@ -228,24 +228,24 @@ def _refuse_unsafe_forks() -> None:
         sys.exit("the imported modules have started threads or CUDA")
 
 
-def _serve(orders: socket.socket) -> dict[str, Any] | None:
-    """Fork a process for each order; returns the order in that process, None in the server."""
+def _serve(requests: socket.socket) -> dict[str, Any] | None:
+    """Fork a process for each request; returns the request in that process, None in the server."""
     files = _list_module_files()
     imported = _describe(files)
     while True:
-        select.select([orders], [], [])
+        select.select([requests], [], [])
         if _describe(files) != imported:  # a package was updated: import it again
             os.execv(sys.executable, sys.orig_argv)
-        message, received, _, _ = socket.recv_fds(orders, 1, _MAX_FILES)
+        message, received, _, _ = socket.recv_fds(requests, 1, _MAX_FILES)
         if not message:
             return None
         is_ready, may_go = os.pipe()
         between = os.fork()
         if between == 0:
-            # The process between ends at once: the next is adopted by the parent of the server.
+            # The intermediate process exits at once, so the server's parent adopts the next one.
             if _fork_or_end() != 0:
                 os._exit(0)
-            orders.close()
+            requests.close()
             os.close(may_go)
             return _set_up_child(received, is_ready)
         os.close(is_ready)
@@ -282,34 +282,34 @@ def _describe(files: Sequence[Path]) -> list[tuple[int, int] | None]:
 
 
 def _set_up_child(received: Sequence[int], is_ready: int) -> dict[str, Any]:
-    """Set up a forked process as ``start_child`` sets up a new one; returns its order."""
+    """Set up a forked process as ``start_child`` sets up a new one; returns its request."""
     file, output, reply, *kept = received
     if not os.read(is_ready, 1):  # the server was killed
         os._exit(128 + signal.SIGTERM)
     with os.fdopen(file, encoding="utf-8") as text:
-        order: dict[str, Any] = json.load(text)
+        request: dict[str, Any] = json.load(text)
     os.setpgid(0, 0)
-    bind_to_parent(order["parent"])
+    bind_to_parent(request["parent"])
     for standard in (1, 2):
         os.dup2(output, standard)
     for one in kept:
         os.set_inheritable(one, True)
-    os.chdir(order["cwd"])
+    os.chdir(request["cwd"])
     os.environ.clear()
-    os.environ.update(order["environment"])
+    os.environ.update(request["environment"])
     try:
         os.write(reply, str(os.getpid()).encode())
     except BrokenPipeError:  # it is not wanted any more
         os._exit(128 + signal.SIGTERM)
     for one in (is_ready, output, reply):
         os.close(one)
-    return order
+    return request
 
 
-def _run(order: Mapping[str, Any]) -> None:
+def _run(request: Mapping[str, Any]) -> None:
     """Do what the interpreter does with a command."""
-    sys.orig_argv[:] = order["command"]
-    _, _, _, name, *words = order["command"]
+    sys.orig_argv[:] = request["command"]
+    _, _, _, name, *words = request["command"]
     sys.argv[:] = ["-m", *words]  # the next line replaces the first
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from epochal.records.mail.outbox import Delivery, Spec
 
 _FORWARDED = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP")
-_HANG_UP = getattr(signal, "SIGHUP", None)
+_SIGHUP = getattr(signal, "SIGHUP", None)
 SEND_SECONDS = 60.0
 """How long an ending supervisor waits for servers, with retries."""
 
@@ -76,7 +76,7 @@ class StopRequest:
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Pass a signal on; a closed terminal becomes SIGTERM, so that the run saves."""
-        self.number = signal.SIGTERM if number == _HANG_UP else number
+        self.number = signal.SIGTERM if number == _SIGHUP else number
         if self.child is not None:
             self.child.send_signal(self.number)
         os.write(self.pipe[1], b"!")

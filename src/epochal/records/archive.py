@@ -1,4 +1,4 @@
-"""A run folder as one tar file, for another disk, machine or object store, and back."""
+"""Packs a run folder into a tar file, to copy or archive it, and unpacks it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CHECKPOINTS_DIR = "checkpoints"
-_OWNED = (LEASE_FILE, HEARTBEAT_FILE, RESERVE_FILE)
+_LOCKS = (LEASE_FILE, HEARTBEAT_FILE, RESERVE_FILE)
 """Files of the process that works on a run."""
 
 _MAX_FILES = 200_000
@@ -47,7 +47,7 @@ def pack_run(folder: Path, target: str, *, has_checkpoints: bool = True) -> int:
             "  wait for its end, or stop it: epochal stop"
         )
     is_zipped = target.endswith("gz")
-    with _explained(), open_output(target) as file:
+    with _explaining_errors(), open_output(target) as file:
         return write_archive(folder, file, is_whole=has_checkpoints, is_zipped=is_zipped)
 
 
@@ -86,14 +86,14 @@ def write_archive(
                 total += facts.st_size
                 admit(number, total)
                 entry.size, entry.mtime, entry.mode = facts.st_size, int(facts.st_mtime), 0o600
-                archive.addfile(entry, _Exactly(file, facts.st_size))
+                archive.addfile(entry, _FixedSizeReader(file, facts.st_size))
     return total
 
 
 def _iter_files(folder: Path, *, is_whole: bool) -> Iterator[tuple[Path, str, str]]:
     """Each file or link: a folder, the name below that folder, and the name below the run."""
     for name in _iter_names(folder):
-        if not name.startswith(f"{CHECKPOINTS_DIR}/") and name not in (CHECKPOINTS_DIR, *_OWNED):
+        if not name.startswith(f"{CHECKPOINTS_DIR}/") and name not in (CHECKPOINTS_DIR, *_LOCKS):
             yield folder, name, name
     if is_whole:  # they may be on another disk, behind a link
         checkpoints = folder / CHECKPOINTS_DIR
@@ -111,8 +111,8 @@ def _iter_names(folder: Path) -> Iterator[str]:
 
 
 @final
-class _Exactly:
-    """Reads a fixed number of bytes from a file that may grow or shrink meanwhile."""
+class _FixedSizeReader:
+    """Reads a fixed number of bytes from a file that may grow or shrink while it is read."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         self._file, self._left = file, size
@@ -136,11 +136,11 @@ def unpack_run(source: str, runs_dir: Path) -> Path:
     durable.make_dir(runs_dir, exist_ok=True)
     staging = runs_dir / f".unpacked-{uuid4().hex}"
     try:
-        with _explained(), open_input(source) as file:
+        with _explaining_errors(), open_input(source) as file:
             name = _extract(source, file, staging)
             whole = staging / name
             if not is_run_folder(whole):
-                raise _refusal(source, "holds no run", "name a file that `epochal pack` wrote")
+                raise _error(source, "holds no run", "name a file that `epochal pack` wrote")
             run = read_folder(whole).summary
             parent = runs_dir / slugify(run.project, default="default")
             parent = parent / slugify(run.tag, default="untagged")
@@ -161,12 +161,12 @@ def _extract(source: str, file: IO[bytes], staging: Path) -> str:
         with tarfile.open(fileobj=file, mode="r|*") as archive:
             for number, entry in enumerate(archive):
                 total += entry.size
-                problem = why_unsafe(entry.name) or _why_refused(entry, number, staging)
+                problem = why_unsafe(entry.name) or _find_entry_problem(entry, number, staging)
                 if problem:
-                    raise _refusal(source, f"{entry.name!r}: {problem}", "nothing was unpacked")
+                    raise _error(source, f"{entry.name!r}: {problem}", "nothing was unpacked")
                 tops.add(entry.name.partition("/")[0])
                 if len(tops) > 1:
-                    raise _refusal(source, "holds several folders", "name an archive of one run")
+                    raise _error(source, "holds several folders", "name an archive of one run")
                 path = staging / entry.name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 if entry.issym():
@@ -174,15 +174,15 @@ def _extract(source: str, file: IO[bytes], staging: Path) -> str:
                 elif entry.isreg() and (content := archive.extractfile(entry)) is not None:
                     durable.write_stream(path, content)
     except (tarfile.TarError, EOFError) as error:
-        raise _refusal(
+        raise _error(
             source, f"is not a readable tar file: {error}", "pack the run again"
         ) from error
     if not tops:
-        raise _refusal(source, "is empty", "pack the run again")
+        raise _error(source, "is empty", "pack the run again")
     return tops.pop()
 
 
-def _why_refused(entry: tarfile.TarInfo, number: int, staging: Path) -> str:
+def _find_entry_problem(entry: tarfile.TarInfo, number: int, staging: Path) -> str:
     if number >= _MAX_FILES:
         return f"more than {_MAX_FILES} files"
     if entry.issym():
@@ -197,12 +197,12 @@ def _why_refused(entry: tarfile.TarInfo, number: int, staging: Path) -> str:
     return ""
 
 
-def _refusal(source: str, what: str, hint: str) -> RecordError:
+def _error(source: str, what: str, hint: str) -> RecordError:
     return RecordError(f"{hide_credentials(source)}: {what}\n  {hint}")
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _explaining_errors() -> Iterator[None]:
     try:
         yield
     except RemoteError as error:

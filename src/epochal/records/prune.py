@@ -73,7 +73,7 @@ class PrunePlan:
 
 
 def plan_pruning(
-    whole: QueryResult,
+    all_runs: QueryResult,
     chosen: QueryResult,
     policy: RetentionPolicy,
     *,
@@ -81,14 +81,14 @@ def plan_pruning(
     why_not: Callable[[Path], str] = lambda folder: "",
     linked: Mapping[str, str] = MappingProxyType({}),
 ) -> PrunePlan:
-    """Which of the ``chosen`` runs a policy deletes or protects; ``whole`` are all runs.
+    """Which of the ``chosen`` runs a policy deletes or protects; ``all_runs`` includes the others.
 
-    ``why_not`` gives the reason for which a folder must not be deleted, if there is one;
-    ``linked`` the runs that result tables show, each with the name of a table.
+    ``why_not`` returns why a folder must not be deleted, or nothing; ``linked`` maps the runs that
+    result tables show to the name of a table.
     """
     protected: dict[int, tuple[RunRow, str]] = {}
     to_delete: dict[int, RunRow] = {}
-    kept = _kept_by_rank(whole, policy)
+    kept = _keep_by_rank(all_runs, policy)
     for row in chosen.rows:
         if _is_young(row, policy.older_seconds, now):
             continue
@@ -99,11 +99,11 @@ def plan_pruning(
             protected[row["id"]] = row, kept[row["id"]]
         elif row["run"] in linked:
             protected[row["id"]] = row, f"has results in the table {linked[row['run']]!r}"
-        elif reason := why_not(whole.path(row)):
+        elif reason := why_not(all_runs.path(row)):
             protected[row["id"]] = row, reason
     for number in protected:
         del to_delete[number]
-    _protect_required_runs(whole, to_delete, protected)
+    _protect_required_runs(all_runs, to_delete, protected)
     return PrunePlan(list(to_delete.values()), list(protected.values()))
 
 
@@ -122,32 +122,32 @@ def _is_young(row: RunRow, least: float, now: datetime) -> bool:
     return (now - moment.astimezone(now.tzinfo)).total_seconds() < least
 
 
-def _kept_by_rank(whole: QueryResult, policy: RetentionPolicy) -> dict[int, str]:
+def _keep_by_rank(all_runs: QueryResult, policy: RetentionPolicy) -> dict[int, str]:
     kept: dict[int, str] = {}
     tags: dict[tuple[Any, ...], list[RunRow]] = {}
-    for row in whole.rows:
+    for row in all_runs.rows:
         tags.setdefault((row["project"], row["tag"], row["runner"]), []).append(row)
     for rows in tags.values():
         rows.sort(key=lambda row: (row["started"] or "", row["id"]))
         if policy.keep_last:
             for row in rows[-policy.keep_last :]:
-                kept[row["id"]] = f"is {_among('newest', policy.keep_last)} of its tag"
+                kept[row["id"]] = f"is {_describe_rank('newest', policy.keep_last)} of its tag"
     if policy.keep_best:
-        modes = _modes(whole)
+        modes = _modes(all_runs)
         for rows in tags.values():
             for monitor in {row["monitor"] for row in rows}:
                 alike = [row for row in rows if row["monitor"] == monitor]
-                kept |= _kept_by_best(alike, policy, modes)
+                kept |= _keep_best(alike, policy, modes)
     return kept
 
 
-def _kept_by_best(
+def _keep_best(
     rows: Sequence[RunRow], policy: RetentionPolicy, modes: Mapping[int, Mode]
 ) -> dict[int, str]:
     """The runs with one monitored metric that stay, and why."""
     ranked = [row for row in rows if _has_best(row)]
     ranked.sort(key=lambda row: row["best"] * (-1 if modes[row["id"]] == "max" else 1))
-    why = f"is {_among('best', policy.keep_best)} of its tag"
+    why = f"is {_describe_rank('best', policy.keep_best)} of its tag"
     kept = {row["id"]: why for row in ranked[: policy.keep_best]}
     if policy.keeps_unranked:
         kept |= {row["id"]: "has no best value" for row in rows if not _has_best(row)}
@@ -158,25 +158,25 @@ def _has_best(row: RunRow) -> bool:
     return row["best"] is not None and math.isfinite(row["best"])
 
 
-def _among(word: str, count: int) -> str:
+def _describe_rank(word: str, count: int) -> str:
     return f"the {word}" if count == 1 else f"one of the {word} {count}"
 
 
-def _modes(whole: QueryResult) -> dict[int, Mode]:
+def _modes(all_runs: QueryResult) -> dict[int, Mode]:
     """Which way is better in each run."""
-    columns = [whole.values(ConfigKey(key, key)) for key in MONITOR_KEYS]
+    columns = [all_runs.values(ConfigKey(key, key)) for key in MONITOR_KEYS]
     values = zip(*columns, strict=True)
     return {
         row["id"]: get_monitor_mode(dict(zip(MONITOR_KEYS, one, strict=True)))
-        for row, one in zip(whole.rows, values, strict=True)
+        for row, one in zip(all_runs.rows, values, strict=True)
     }
 
 
 def _protect_required_runs(
-    whole: QueryResult, to_delete: dict[int, RunRow], protected: dict[int, tuple[RunRow, str]]
+    all_runs: QueryResult, to_delete: dict[int, RunRow], protected: dict[int, tuple[RunRow, str]]
 ) -> None:
     """Protect each run that a remaining run came from, took weights from, or links to."""
-    needs = list(_iter_requirements(whole))
+    needs = list(_iter_requirements(all_runs))
     while True:
         names = {row["run"]: row for row in to_delete.values()}
         held = [
@@ -191,23 +191,23 @@ def _protect_required_runs(
             to_delete.pop(row["id"], None)
 
 
-def _iter_requirements(whole: QueryResult) -> Iterator[tuple[RunRow, str, str]]:
+def _iter_requirements(all_runs: QueryResult) -> Iterator[tuple[RunRow, str, str]]:
     """Each run that needs another one, with the id of that one and the reason."""
-    weights = [whole.values(ConfigKey(key, key)) for key in _WEIGHTS]
-    folders = {os.path.realpath(whole.path(row)): row["run"] for row in whole.rows}
-    for i, row in enumerate(whole.rows):
+    weights = [all_runs.values(ConfigKey(key, key)) for key in _WEIGHTS]
+    folders = {os.path.realpath(all_runs.path(row)): row["run"] for row in all_runs.rows}
+    for i, row in enumerate(all_runs.rows):
         if row["parent"] and row["parent_kind"] not in _INDEPENDENT_KINDS:
             yield row, row["parent"], f"came from it ({row['parent_kind']})"
         for column in weights:
             for part in Path(str(column[i] or "")).parts:
                 yield row, part, "started from its weights"
-        for target in _linked(whole.path(row)):
+        for target in _iter_link_targets(all_runs.path(row)):
             owner = _owner_of(target, folders)
             if owner is not None and owner != row["run"]:
                 yield row, owner, "links to it"
 
 
-def _linked(folder: Path) -> Iterator[str]:
+def _iter_link_targets(folder: Path) -> Iterator[str]:
     """The targets of links in a run folder and among its checkpoints."""
     for place in (folder, folder / CHECKPOINTS_DIR):
         try:

@@ -1,4 +1,4 @@
-"""Whether a folder is certainly a run, so that it may be deleted with its content."""
+"""Checks that a folder is a run before it is deleted."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing_extensions import override
 from epochal.errors import ConfigError
 from epochal.launch.pool.backlog import Backlog, JobEnd, WaitingJob
 from epochal.launch.pool.devices import ANY_DEVICE, DeviceRequest
-from epochal.launch.queue.worker import can_continue
+from epochal.launch.queue.worker import can_auto_resume
 from epochal.launch.restart_policy import FINAL, PREEMPTED
 from epochal.records.find import find_record
 from epochal.records.folder.folder import Parent
@@ -172,7 +172,7 @@ class SweepBacklog(Backlog):
 
     def _plan_start(self, run: TrialRun) -> WaitingJob:
         record = find_record(run.path)
-        if record is not None and can_continue(record):
+        if record is not None and can_auto_resume(record):
             return replace(run.job, resume=record.path)
         run.job.run_file.unlink(missing_ok=True)
         run.path, run.stamp, run.curves, run.fold_curves = None, -1, (), ()

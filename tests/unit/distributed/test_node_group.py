@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from epochal.distributed import node_group
-from epochal.distributed.node_group import NodesLostError, join_nodes, parse_endpoint, stay_alone
+from epochal.distributed.node_group import NodesLostError, join_nodes, parse_endpoint, single_node
 from epochal.errors import ConfigError
 
 FACTS = {"Epochal": "1.0 (aaaa)", "the code of the project": "1234"}
@@ -32,7 +32,7 @@ def join(endpoint: str, facts: dict[str, str] | None = None, **options: float) -
 
 
 def test_machines_agree_on_the_run_that_a_start_resumes() -> None:
-    nodes = stay_alone()
+    nodes = single_node()
     assert nodes.begin_round() == ""
     nodes.read_run = lambda: "/runs/a"
     nodes.publish_run()
@@ -75,7 +75,7 @@ def test_endpoint_is_a_host_and_a_port() -> None:
 
 def test_wait_must_be_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(node_group.WAIT_VARIABLE, "long")
-    nodes = stay_alone()
+    nodes = single_node()
     nodes.begin_round()
     with pytest.raises(ConfigError, match="EPOCHAL_NODES_WAIT: must be a number of seconds"):
         nodes.make_rendezvous()

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 # Names of torch operations that multiply; others are too cheap to count.
-_HEAVY = re.compile(r"mm$|mv$|dot$|conv|fft|linalg|cdist|rnn|attention|transformer|trilinear")
+_COSTLY = re.compile(r"mm$|mv$|dot$|conv|fft|linalg|cdist|rnn|attention|transformer|trilinear")
 _ATTENTIONS = (
     "flash_attention_for_cpu",
     "attention_math_for_mps",
     "fused_attention_overrideable",
 )
-_OF_TORCH = ("aten.", "prim.", "prims.")
+_TORCH_NAMESPACES = ("aten.", "prim.", "prims.")
 _MAX_NAME = 32
-_FIGURES = ("parameters", "trained", "tied", "flops", "calls")  # of a layer, which can be summed
+_SUMMED_FIELDS = ("parameters", "trained", "tied", "flops", "calls")  # numbers of a layer
 
 
 @final
@@ -121,8 +121,8 @@ class _FormulaRegistry(dict[Any, Any]):  # torch has no types for its formulas
 
 
 def _is_notable(name: str) -> bool:
-    is_of_torch = name.startswith(_OF_TORCH)
-    return bool(_HEAVY.search(name.partition(".")[2])) if is_of_torch else True
+    is_of_torch = name.startswith(_TORCH_NAMESPACES)
+    return bool(_COSTLY.search(name.partition(".")[2])) if is_of_torch else True
 
 
 def _attention_formulas() -> dict[object, Callable[..., int]]:
@@ -199,12 +199,12 @@ def find_layers(model: nn.Module, flops: Flops | None = None) -> Layer:
 def _find(name: str, module: nn.Module, flops: Flops, seen: set[int], modules: set[int]) -> Layer:
     modules.add(id(module))
     own = [
-        _parameter(_full(name, key), parameter, seen)
+        _parameter(_dotted_name(name, key), parameter, seen)
         for key, parameter in module.named_parameters(recurse=False)
         if not is_uninitialized(parameter)
     ]
     below = [
-        _find(_full(name, key), child, flops, seen, modules)
+        _find(_dotted_name(name, key), child, flops, seen, modules)
         for key, child in module.named_children()
         if id(child) not in modules
     ]
@@ -230,15 +230,15 @@ def _parameter(name: str, parameter: nn.Parameter, seen: set[int]) -> Layer:
     return Layer(name, "Parameter", parameters=size, trained=trained, tied=0, flops=0, calls=0)
 
 
-def _full(name: str, key: str) -> str:
+def _dotted_name(name: str, key: str) -> str:
     return f"{name}.{key}" if name else key
 
 
 def fold_layers(layer: Layer) -> Layer:
     """The tree without layers that have no parameters and FLOPs; equal layers in a row as one."""
     used = [fold_layers(one) for one in layer.children if one.parameters or one.flops or one.tied]
-    groups = [list(group) for _, group in groupby(used, key=_shape)]
-    return replace(layer, children=tuple(map(_join, groups)))
+    groups = [list(group) for _, group in groupby(used, key=_layer_signature)]
+    return replace(layer, children=tuple(map(_merge_equal, groups)))
 
 
 def layer_lines(model: Layer, *, rows: int | None = None) -> list[str]:
@@ -250,7 +250,7 @@ def layer_lines(model: Layer, *, rows: int | None = None) -> list[str]:
         fitting = [depth for depth in depths if sum(one <= depth for one, _ in found) <= rows]
         deepest = fitting[-1] if fitting else 0
         found = [(depth, one) for depth, one in found if depth <= deepest]
-        found = [*found[:rows], *_rest(found[rows:])]
+        found = [*found[:rows], *_sum_remaining(found[rows:])]
     header = ("layer", "kind", "parameters", "share", "FLOPs", "share")
     return _align(header, [_cells(depth, one, model) for depth, one in found])
 
@@ -285,30 +285,30 @@ def _percent(part: int, whole: int) -> str:
     return f"{part / whole:.0%}" if whole else ""
 
 
-def _rest(layers: Sequence[tuple[int, Layer]]) -> list[tuple[int, Layer]]:
+def _sum_remaining(layers: Sequence[tuple[int, Layer]]) -> list[tuple[int, Layer]]:
     """One row that sums up the rows beyond the limit."""
     tops = [one for depth, one in layers if not depth]
     if not tops:
         return []
-    sums = {name: sum(getattr(one, name) for one in tops) for name in _FIGURES}
+    sums = {name: sum(getattr(one, name) for one in tops) for name in _SUMMED_FIELDS}
     return [(0, Layer(f"{len(tops)} more", "", **sums))]
 
 
-def _shape(layer: Layer) -> tuple[object, ...]:
-    """The properties that equal layers share: everything but the names, recursively."""
-    figures = [getattr(layer, name) for name in _FIGURES]
-    return layer.kind, *figures, layer.repeats, tuple(map(_shape, layer.children))
+def _layer_signature(layer: Layer) -> tuple[object, ...]:
+    """Equal for layers that differ only in their names, also in their children."""
+    figures = [getattr(layer, name) for name in _SUMMED_FIELDS]
+    return layer.kind, *figures, layer.repeats, tuple(map(_layer_signature, layer.children))
 
 
-def _join(layers: Sequence[Layer]) -> Layer:
+def _merge_equal(layers: Sequence[Layer]) -> Layer:
     """Equal layers as one."""
     first, count = layers[0], len(layers)
-    totals = {name: getattr(first, name) * count for name in (*_FIGURES, "repeats")}
-    children = tuple(map(_join, zip(*(one.children for one in layers), strict=True)))
-    return replace(first, name=_range(first.name, layers[-1].name), children=children, **totals)
+    totals = {name: getattr(first, name) * count for name in (*_SUMMED_FIELDS, "repeats")}
+    children = tuple(map(_merge_equal, zip(*(one.children for one in layers), strict=True)))
+    return replace(first, name=_span(first.name, layers[-1].name), children=children, **totals)
 
 
-def _range(first: str, last: str) -> str:
+def _span(first: str, last: str) -> str:
     """The name of a row of layers: ``blocks.0-11``, ``blocks.0-11.norm``, ``left-right``."""
     pairs = zip(first.split("."), last.split("."), strict=True)
     return ".".join(one if one == other else f"{one}-{other}" for one, other in pairs)

@@ -1,4 +1,4 @@
-"""Splits a batch into tensors and a key for the rest; keys whose batches may be captured."""
+"""Splits a batch into its tensors and a key of its layout, and counts layouts for capture."""
 
 from __future__ import annotations
 

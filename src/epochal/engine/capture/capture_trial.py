@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 EXACT_FORMATS = ("fp32", "fp64")
 WEIGHT_GAPS = (0.05, 0.5)
 LOSS_GAPS = (1e-3, 2e-2)
-_SPREADS = 4.0  # a gap may be this many times the spread of eager steps
-_USER_OWNED = ("task", "store")  # they may replace their tensors
+_MAX_SPREAD_FACTOR = 4.0  # a gap may be this many times the spread of eager steps
+_USER_OWNED = ("task", "store")  # user code may replace these tensors
 _REPEATS = 3  # of eager steps and of replays, to measure their spread
 
 
@@ -92,7 +92,7 @@ class CaptureTrial:
         """What the eager steps read of task and store."""
 
     def watch_eager(self) -> None:
-        """Take the steps eagerly, and refuse them if a graph would freeze what they read."""
+        """Take the steps eagerly; refuse them if they read a value that a graph would freeze."""
         run = self._run
         fingerprint, generators = take_fingerprint(run), generator_states()
         with (
@@ -147,7 +147,7 @@ class CaptureTrial:
             )
         if spread is not None:
             if is_exact:
-                allowed = allowed.least(spread.times(_SPREADS).most(LEAST_GAP))
+                allowed = allowed.least(spread.times(_MAX_SPREAD_FACTOR).most(LEAST_GAP))
             gap = self._closest(take_step, reached, allowed)
         if not gap.is_within(allowed):
             raise CaptureRefusedError(

@@ -163,9 +163,8 @@ class CapturedSteps:
             try:
                 _require_steady_groups(run, candidate)
                 trial.watch_eager()
-                if (
-                    self._is_compiling
-                ):  # compiled code may round differently, the step itself may not differ
+                if self._is_compiling:
+                    # Compiled code may round differently, so the graph is first checked without it.
                     self._build_and_compare(trial, candidate, CaptureContext(run.device))
                     _empty_cuda_cache(run.device)
                 graph, verdict = self._build_and_compare(
@@ -175,7 +174,7 @@ class CapturedSteps:
                 self._refuse(key, str(refusal))
                 return False
             except Exception as error:
-                # User code ran well until now: what fails is the capture or the compiler.
+                # Eager steps worked, so the error is from the capture or the compiler.
                 _synchronize(run.device)
                 logger.debug("step: not captured", exc_info=error)
                 self._refuse(key, _describe(error))
@@ -186,7 +185,7 @@ class CapturedSteps:
             run.feed.static_inputs.set_targets(graph.inputs)
         self._graphs[key] = graph
         self._captures += 1
-        # All shapes count.
+        # The fingerprint covers the steps of all captured shapes.
         self._dependencies = self._dependencies.union(trial.dependencies)
         self._fingerprint = take_fingerprint(run, self._dependencies)
         self._report(verdict, perf_counter() - begun)

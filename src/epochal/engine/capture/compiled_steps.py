@@ -37,8 +37,8 @@ MIN_SECONDS_TO_COMPILE = 600.0
 
 _WARMUP_STEPS = 20
 _TIMED_STEPS = 50
-_FEWEST_STEPS = 5
-_TRIES = 20
+_MIN_TIMED_STEPS = 5
+_MAX_TRIES = 20
 
 
 @final
@@ -175,29 +175,29 @@ class CompileDecision:
         self._from = self._to = None
         self._steps, self._tries = _TIMED_STEPS, 0
         if not self._is_over and (is_compiled or self._may_compile()):
-            self._later(_WARMUP_STEPS, self._begin)
+            self._call_after(_WARMUP_STEPS, self._begin)
 
     def _begin(self, run: EngineRun) -> None:
         self._from = _record()
         self._begun = read_timing_position(run)
-        self._later(self._steps, self._finish)
+        self._call_after(self._steps, self._finish)
 
     def _finish(self, run: EngineRun) -> None:
         if read_timing_position(run)[1:] == self._begun[1:]:
             self._to = _record()
-            self._later(1, self._conclude)
+            self._call_after(1, self._decide)
             return
         # An evaluation or the end of an epoch was in between: try again with fewer steps.
-        self._steps = max(self._steps // 2, _FEWEST_STEPS)
+        self._steps = max(self._steps // 2, _MIN_TIMED_STEPS)
         self._tries += 1
-        if self._tries < _TRIES:
+        if self._tries < _MAX_TRIES:
             self._begin(run)
 
-    def _conclude(self, run: EngineRun) -> None:
+    def _decide(self, run: EngineRun) -> None:
         assert self._from is not None
         assert self._to is not None
         if not self._to.query():  # type: ignore[no-untyped-call]  # torch has no types here
-            self._later(_WARMUP_STEPS, self._conclude)
+            self._call_after(_WARMUP_STEPS, self._decide)
             return
         seconds = self._from.elapsed_time(self._to) / 1000 / self._steps
         if self._is_compiled:
@@ -238,7 +238,7 @@ class CompileDecision:
         has_time = run.limits.steps is None or run.limits.steps - run.step > _TIMED_STEPS * 2
         return has_time and not run.options.engine.deterministic
 
-    def _later(self, steps: int, call: Callable[[EngineRun], object]) -> None:
+    def _call_after(self, steps: int, call: Callable[[EngineRun], object]) -> None:
         at = Every(self._run.step + steps, "st")
         self._run.plan.add_once("time the step", at, call)
 

@@ -66,9 +66,9 @@ class CaptureContext:
         )
 
     def _end_failed_capture(self) -> None:
-        """Do what torch leaves undone where CUDA refuses to end an invalid capture."""
+        """Clean up after a failed capture, which torch does not do if CUDA cannot end it."""
         device = self.stream.device_index
-        with suppress(RuntimeError):  # the capture has ended, if its error was one of Python
+        with suppress(RuntimeError):  # a Python error has already ended the capture
             torch._C._cuda_endAllocateToPool(device, self.pool)
             torch._C._cuda_releasePool(device, self.pool)
         # Torch refuses further captures into the pool, since it also pins memory for it.

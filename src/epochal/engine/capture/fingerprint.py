@@ -1,4 +1,4 @@
-"""Finds what a graph would freeze: plain values of task and model, modes, attributes read."""
+"""Finds Python values that a CUDA graph would make constant, and detects when they change."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 Fingerprint = dict[str, "Hashable"]
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_OTHER = object()
-_MOVING = (
+_MISSING = object()
+_POSITION_ATTRIBUTES = (
     *("step", "epoch", "samples", "batch_index", "epoch_number", "latest"),
     *("learning_rates", "used_learning_rates", "feed", "clock", "monitor", "updater"),
 )
@@ -37,7 +37,7 @@ def take_fingerprint(run: EngineRun, reads: StepDependencies | None = None) -> F
     found: Fingerprint = {}
     fingerprinter = ValueFingerprinter(run.device)
     _add_task(found, fingerprinter, run.task, None if reads is None else reads.task)
-    for name in _stored(run) if reads is None or reads.has_store else ():
+    for name in _list_store_names(run) if reads is None or reads.has_store else ():
         found[f"run.store {name!r}"] = fingerprinter.fingerprint(run.store.try_get(name))
     for name, module in run.model.named_modules():
         _add_module(found, fingerprinter, f"model.{name}" if name else "model", module)
@@ -50,7 +50,7 @@ def take_fingerprint(run: EngineRun, reads: StepDependencies | None = None) -> F
     return found | groups_fingerprint(run)
 
 
-def _stored(run: EngineRun) -> list[str]:
+def _list_store_names(run: EngineRun) -> list[str]:
     store = vars(run.store)
     return sorted({name for table in (store["_globals"], *store["_frames"]) for name in table})
 
@@ -74,7 +74,7 @@ def find_fingerprint_change(before: Fingerprint, after: Fingerprint) -> str:
     if before == after:
         return ""
     for name in {**before, **after}:
-        if before.get(name, _OTHER) != after.get(name, _OTHER):
+        if before.get(name, _MISSING) != after.get(name, _MISSING):
             return name
     return ""
 
@@ -161,7 +161,8 @@ def recording_reads(owner: object) -> Iterator[dict[str, str] | None]:
 
 def find_position_read(lines: dict[str, str]) -> str:
     """The first line of user code that read the position of the run; empty if none did."""
-    return next((f"run.{name} is read in {lines[name]}" for name in _MOVING if lines.get(name)), "")
+    found = (name for name in _POSITION_ATTRIBUTES if lines.get(name))
+    return next((f"run.{name} is read in {lines[name]}" for name in found), "")
 
 
 def find_user_line(frame: FrameType | None) -> str:

@@ -21,7 +21,7 @@ _MODULE_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", 
 
 
 def find_capture_obstacle(run: EngineRun) -> str:
-    """Why the steps of this run cannot be captured; empty if nothing is known against it.
+    """Why the steps of this run cannot be captured; empty if no reason is known.
 
     Asked again after user code ran, since hooks may be added at any time.
     """
@@ -32,23 +32,23 @@ def find_capture_obstacle(run: EngineRun) -> str:
     if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") != "0":
         return "CUDA_LAUNCH_BLOCKING is set, as --debug does"
     return (
-        _listener_in_the_step(run)
-        or _own_updater(run)
-        or _optimizer(run.optimizer)
-        or _guard(run)
-        or _module_hook(run.model)
-        or _dropout_of_cudnn(run.model)
+        _find_batch_listener(run)
+        or _find_custom_updater(run)
+        or _find_optimizer_obstacle(run.optimizer)
+        or _find_guard_sync(run)
+        or _find_module_hook(run.model)
+        or _find_cudnn_dropout(run.model)
     )
 
 
-def _listener_in_the_step(run: EngineRun) -> str:
+def _find_batch_listener(run: EngineRun) -> str:
     for event in ("batch_start", "batch_end"):
         for listener in run.events.listeners(event, "train"):
             return f"{listener.owner} acts inside the step; step_end would act between steps"
     return ""
 
 
-def _own_updater(run: EngineRun) -> str:
+def _find_custom_updater(run: EngineRun) -> str:
     kind = type(run.part(Updater))
     if run.part(Updater).is_capturable:
         return ""
@@ -58,7 +58,7 @@ def _own_updater(run: EngineRun) -> str:
     return f"{kind.__name__}.{changed[0]} is overridden without is_capturable = True"
 
 
-def _optimizer(optimizer: Optimizer | None) -> str:
+def _find_optimizer_obstacle(optimizer: Optimizer | None) -> str:
     if optimizer is None:
         return "there is no single optimizer"
     for one in list_optimizers(optimizer):
@@ -71,14 +71,14 @@ def _optimizer(optimizer: Optimizer | None) -> str:
     return ""
 
 
-def _guard(run: EngineRun) -> str:
+def _find_guard_sync(run: EngineRun) -> str:
     guard = run.part(Updater).guard
     if guard is not None and guard.syncs_each_step:
         return "the non-finite guard reads a value from the device in each step; use fused=True"
     return ""
 
 
-def _module_hook(model: nn.Module) -> str:
+def _find_module_hook(model: nn.Module) -> str:
     for name, module in model.named_modules():
         for kind in _MODULE_HOOKS:
             for hook in getattr(module, kind).values():
@@ -90,8 +90,8 @@ def _module_hook(model: nn.Module) -> str:
     return ""
 
 
-def _dropout_of_cudnn(model: nn.Module) -> str:
-    """Its generator is in cuDNN: a graph cannot seed it, and a trial could not set it back."""
+def _find_cudnn_dropout(model: nn.Module) -> str:
+    """Find dropout whose random state is in cuDNN, where it can be neither seeded nor restored."""
     for name, module in model.named_modules():
         if isinstance(module, nn.RNNBase) and module.dropout > 0 and module.num_layers > 1:
             where = f"model.{name}" if name else "model"

@@ -1,1 +1,1 @@
-"""Placement, number formats, memory, seeds and time on a device."""
+"""Moves data to a device; number formats, memory and seeds."""

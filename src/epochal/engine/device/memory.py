@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 OUT_OF_MEMORY_EXIT_CODE = 71
-_NO_HOST_MEMORY = re.compile(
+_HOST_MEMORY_ERROR = re.compile(
     r"DefaultCPUAllocator: (can't allocate|not enough) memory|[Cc]annot allocate memory \(12\)"
 )
 _BATCH_VARIABLES = ("microbatches", "batch")
 _MAX_SHAPES = 6
 _NOTE = "what to change: "
-_LARGE = 31 * 2**20  # bytes; glibc does not raise its limit for blocks above 32 MiB
+_LARGE_BLOCK_BYTES = 31 * 2**20  # bytes; glibc does not raise its limit for blocks above 32 MiB
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory of the device or the host ran out; torch has no class for the host's."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    if isinstance(error, RuntimeError) and _NO_HOST_MEMORY.search(str(error)):
+    if isinstance(error, RuntimeError) and _HOST_MEMORY_ERROR.search(str(error)):
         return True
     return isinstance(error, MemoryError | torch.OutOfMemoryError)
 
@@ -132,7 +132,7 @@ def keep_freed_memory() -> None:
     largest block freed so far. With tensors of a few megabytes it does so in each step, which then
     gets the same memory back page by page. Freeing one large untouched block raises that limit.
     """
-    torch.empty(_LARGE, dtype=torch.uint8, device="cpu")
+    torch.empty(_LARGE_BLOCK_BYTES, dtype=torch.uint8, device="cpu")
 
 
 def find_empty_cache(device: torch.device) -> Callable[[], object] | None:

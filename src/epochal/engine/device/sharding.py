@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from epochal.distributed.world import World
     from epochal.engine.interfaces.options import EngineOptions
 
-_HALF = {"bf16": "bf16", "fp16": "fp16"}
+_HALF_PRECISIONS = {"bf16": "bf16", "fp16": "fp16"}
 
 
 def read_sharding(options: EngineOptions) -> Sharding:
     """How parameters are divided, without what depends on the names of modules."""
     return Sharding(
-        precision=options.fsdp_precision or _HALF.get(options.precision),
+        precision=options.fsdp_precision or _HALF_PRECISIONS.get(options.precision),
         reduce=options.fsdp_reduce,
         is_resharded=options.fsdp_reshard,
         is_offloaded=options.fsdp_offload,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # Methods for one split come before methods for all splits.
 _NAMES = sorted((*EVENTS, *ALIASES), key=lambda name: ":" not in ALIASES.get(name, ""))
-_LOADS = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+_LOAD_OPCODES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 SPLIT_EVENTS = frozenset(event for event, names in EVENTS.items() if "split" in names)
 
 
@@ -263,31 +263,31 @@ def find_used_attributes(*kinds: type) -> set[str]:
         module = sys.modules.get(kind.__module__)
         for value in (kind, *vars(module or kind).values()):
             if getattr(value, "__module__", None) == kind.__module__:
-                names.update(name for code in _codes(value) for name in _attributes(code))
+                names.update(name for code in _code_objects(value) for name in _attributes(code))
     return names
 
 
-def _codes(value: object) -> Iterator[CodeType]:
+def _code_objects(value: object) -> Iterator[CodeType]:
     if isinstance(value, FunctionType):
         yield value.__code__
     if isinstance(wrapped := getattr(value, "__wrapped__", None), FunctionType):
-        yield from _codes(wrapped)
+        yield from _code_objects(wrapped)
     elif isinstance(value, property):
         for function in (value.fget, value.fset):
-            yield from _codes(function)
+            yield from _code_objects(function)
     elif isinstance(value, cached_property):
-        yield from _codes(value.func)
+        yield from _code_objects(value.func)
     elif isinstance(value, staticmethod | classmethod):
-        yield from _codes(value.__func__)
+        yield from _code_objects(value.__func__)
     elif isinstance(value, type):
         for member in vars(value).values():
             if not isinstance(member, type):
-                yield from _codes(member)
+                yield from _code_objects(member)
 
 
 def _attributes(code: CodeType) -> Iterator[str]:
     for instruction in dis.get_instructions(code):
-        if instruction.opname in _LOADS:
+        if instruction.opname in _LOAD_OPCODES:
             yield str(instruction.argval)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -349,7 +349,7 @@ class Events:
         """Call all listeners of an event; an exception gets a note with the listener's name."""
         split = str(values[0]) if event in SPLIT_EVENTS else ""
         for listener in self._table[event, split]:
-            if event == "epoch_end" and split == "train" and _skips(listener, run):
+            if event == "epoch_end" and split == "train" and _is_skipped_epoch(listener, run):
                 continue
             self.call(listener, run, *values)
 
@@ -391,6 +391,6 @@ class Events:
                 )
 
 
-def _skips(listener: Listener, run: Run) -> bool:
+def _is_skipped_epoch(listener: Listener, run: Run) -> bool:
     every = listener.every
     return every is not None and every.unit == "ep" and (run.epoch + 1) % every.amount != 0

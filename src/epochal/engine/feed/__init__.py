@@ -1,1 +1,1 @@
-"""From a data loader to the microbatches of a step."""
+"""Reads data loaders, and groups their batches into the microbatches of a step."""

@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     OpenLoader = Callable[[Loader, int | None], Iterator[Batch]]
 
 Microbatches = tuple["Batch", ...]
-_UNEVEN = ("stack expects each tensor to be equal size", "batch should be of equal size")
-_COLLATE = ("torch/utils/data/_utils/collate.py", "epochal/data/batching.py")
-_DEAD_WORKER = re.compile(r"DataLoader worker \(pid")
+_UNEVEN_MESSAGES = ("stack expects each tensor to be equal size", "batch should be of equal size")
+_COLLATE_FILES = ("torch/utils/data/_utils/collate.py", "epochal/data/batching.py")
+_WORKER_DEATH = re.compile(r"DataLoader worker \(pid")
 
 
 class _ResumePosition(NamedTuple):
@@ -283,7 +283,7 @@ class Feed:
         else:
             batches = self._iterable_loaders.open(loader, one_pass, state)
             if isinstance(batches, StatefulBatches):
-                can_be_ahead = False  # its state would be one batch too far
+                can_be_ahead = False  # with prefetching, its state would be one batch ahead
                 self._stateful = batches if one_pass.epoch is not None else self._stateful
             if one_pass.share is not None:
                 batches = one_pass.share.of_batches(batches)
@@ -470,7 +470,7 @@ def _check_endless(read: int, label: str) -> int:
 
 def _require_batches(read: int, loader: Loader, label: str) -> None:
     if not read:
-        raise DataError(f"{label}: gave no batch\n  {_why_empty(loader)}")
+        raise DataError(f"{label}: gave no batch\n  {_explain_empty(loader)}")
 
 
 def count_batches(loader: Loader, limit: int | None) -> int | None:
@@ -491,7 +491,7 @@ def count_samples(loader: Loader) -> int | None:
     return len(source) if isinstance(source, Sized) and not is_split else None
 
 
-def _why_empty(loader: Loader) -> str:
+def _explain_empty(loader: Loader) -> str:
     dataset = getattr(loader, "dataset", None)
     if getattr(loader, "drop_last", False) and isinstance(dataset, Sized):
         size = getattr(loader, "batch_size", None)
@@ -521,10 +521,10 @@ def explaining_errors(
 def _find_mismatch(error: Exception) -> str:
     """Why samples make no batch, for the message; empty if the error has another cause."""
     text = str(error)
-    if any(part in text for part in _UNEVEN):
+    if any(part in text for part in _UNEVEN_MESSAGES):
         return "the samples of a batch differ in shape; set collate: pad"
     *_, last = traceback.extract_tb(error.__traceback__)
-    if not (last.filename.endswith(_COLLATE) or any(name in text for name in _COLLATE)):
+    if not (last.filename.endswith(_COLLATE_FILES) or any(name in text for name in _COLLATE_FILES)):
         return ""
     if "NoneType" in text:
         return "a sample of a batch has a value None; fill it in, or leave the sample out"
@@ -544,16 +544,16 @@ def explain_worker_death(
 
 
 def _name_item(loader: Loader) -> str:
-    """What the workers of a loader are asked for by number."""
+    """What an index in the read log counts: batches, or samples of a dataset."""
     if isinstance(loader, PositionedLoader):
         return "batch"
     return f"{type(getattr(loader, 'dataset', None)).__name__} sample"
 
 
 def is_worker_death(error: BaseException) -> bool:
-    """Whether torch says that a worker died; its signal handler raises that anywhere."""
+    """Whether a worker died; torch's signal handler may raise that at any line."""
     if isinstance(error, RuntimeError):
-        return bool(_DEAD_WORKER.search(str(error)))
+        return bool(_WORKER_DEATH.search(str(error)))
     return isinstance(error, WorkerDiedError)
 
 

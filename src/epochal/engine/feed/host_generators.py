@@ -21,28 +21,31 @@ from epochal.engine.device.seeding import HOST_GENERATORS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Mark = Callable[[], object]  # gives a value that stays equal until a draw
+    Mark = Callable[[], object]  # returns a value that changes when a number is drawn
 
-_WORDS = 624  # of the state of a Mersenne twister; they change all at once
-_WORD_BYTES = 4 * _WORDS
-_PREFIX_BYTES = 4 * 5  # of the first words, which tell apart states with the same position
-_HEAD = object.__basicsize__  # where an object's own memory begins
-_LONGEST_TORCH_BASE = 256  # within which a generator of torch has its seed
-# The memory of a generator of torch, from its seed on: 8 bytes of seed, 4 of words left, a gap,
-# 4 of the next word, the words; then whether there are spare normal numbers of 32 and 64 bits.
-_TORCH_NEXT = 16
-_TORCH_WORDS = 20
-_TORCH_SPARES = (_TORCH_WORDS + _WORD_BYTES + 8, _TORCH_WORDS + _WORD_BYTES + 20)
-_MASK = (1 << 64) - 1
+_TWISTER_WORDS = 624  # size of the state of a Mersenne twister, in 32-bit words
+_TWISTER_BYTES = 4 * _TWISTER_WORDS
+_PREFIX_BYTES = 4 * 5  # the first words, which differ between states at the same position
+_OBJECT_HEADER_BYTES = object.__basicsize__  # the fields of a C object follow its header
+_MAX_TORCH_SEED_OFFSET = 256  # bytes of a torch generator in which its seed is searched
+# The memory of a torch generator, counted from its seed: seed (8 bytes), words left (4), padding,
+# next word (4), all words, and whether it keeps a second normal number of 32 and of 64 bits.
+_TORCH_NEXT_OFFSET = 16
+_TORCH_WORDS_OFFSET = 20
+_TORCH_SPARE_OFFSETS = (
+    _TORCH_WORDS_OFFSET + _TWISTER_BYTES + 8,
+    _TORCH_WORDS_OFFSET + _TWISTER_BYTES + 20,
+)
+_MASK_64 = (1 << 64) - 1
 
 _join = b"".join
 
 
 def mix_seed(seed: int, number: int) -> int:
     """Mix two numbers into 64 pseudo-random bits, with splitmix64."""
-    z = (seed + (number + 1) * 0x9E3779B97F4A7C15) & _MASK
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    z = (seed + (number + 1) * 0x9E3779B97F4A7C15) & _MASK_64
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK_64
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK_64
     return z ^ (z >> 31)
 
 
@@ -90,7 +93,7 @@ class HostGenerators:
 
     @override
     def __reduce__(self) -> tuple[type[HostGenerators], tuple[()]]:
-        return HostGenerators, ()  # another process has its own memory
+        return HostGenerators, ()  # memory addresses are valid in one process only
 
     def take(self) -> HostGeneratorStates:
         """The states as they are now."""
@@ -179,35 +182,35 @@ def _find_python_mark() -> Mark:
     """Position and first words of Python's generator; ``object``, never equal, if unreadable."""
     owner: Any = getattr(random.random, "__self__", None)
     is_twister = sys.implementation.name == "cpython" and isinstance(owner, _Twister)
-    if not is_twister or _Twister.__basicsize__ < _HEAD + 4 + _WORD_BYTES:
+    if not is_twister or _Twister.__basicsize__ < _OBJECT_HEADER_BYTES + 4 + _TWISTER_BYTES:
         return object
     words = random.getstate()[1]
-    expected = struct.pack(f"={_WORDS + 1}I", words[-1], *words[:-1])
-    if _view(id(owner) + _HEAD, 4 + _WORD_BYTES).raw != expected:
+    expected = struct.pack(f"={_TWISTER_WORDS + 1}I", words[-1], *words[:-1])
+    if _view(id(owner) + _OBJECT_HEADER_BYTES, 4 + _TWISTER_BYTES).raw != expected:
         return object
-    view = _view(id(owner) + _HEAD, 4 + _PREFIX_BYTES)
+    view = _view(id(owner) + _OBJECT_HEADER_BYTES, 4 + _PREFIX_BYTES)
     return lambda: (view.raw, owner.gauss_next)
 
 
 def _find_numpy_mark(bits: Any) -> Mark:  # noqa: ANN401 - as numpy gives it
-    """The same for numpy's generator, with the normal number that may be left of a pair."""
+    """The same for numpy's generator, with its cached second normal number."""
     owner, spare = getattr(np.random.rand, "__self__", None), _find_spare_normal()
     if owner is None or spare is None or not _is_default_numpy():
         return object
     state, address = bits.state["state"], bits.ctypes.state_address
     expected = state["key"].tobytes() + struct.pack("=i", state["pos"])
-    if _view(address, _WORD_BYTES + 4).raw != expected:
+    if _view(address, _TWISTER_BYTES + 4).raw != expected:
         return object
     views = (
         _view(address, _PREFIX_BYTES),
-        _view(address + _WORD_BYTES, 4),
+        _view(address + _TWISTER_BYTES, 4),
         _view(id(owner) + spare, 8),
     )
     return lambda: (get_bit_generator(), _join(views))
 
 
 def _find_spare_normal() -> int | None:
-    """Where a RandomState has its spare normal number, which must vanish when it is drawn."""
+    """The offset of the cached second normal number in a RandomState; None if not found."""
     trial = np.random.RandomState(1)
     trial.standard_normal()
     state: Any = trial.get_state()
@@ -219,48 +222,48 @@ def _find_spare_normal() -> int | None:
 
 def _find_torch_mark() -> Mark:
     """The same for torch's generator, with its seed; its whole state if unreadable."""
-    generator, place = torch.default_generator, _find_torch_place()
+    generator, place = torch.default_generator, _find_torch_offset()
     address = _address_of(generator) + (place or 0)
     if place is None or not _has_torch_words(generator, address):
         return lambda: generator.get_state().numpy().tobytes()
     views = (
         _view(address, 12),
-        _view(address + _TORCH_NEXT, 4 + _PREFIX_BYTES),
-        *(_view(address + spare, 1) for spare in _TORCH_SPARES),
+        _view(address + _TORCH_NEXT_OFFSET, 4 + _PREFIX_BYTES),
+        *(_view(address + spare, 1) for spare in _TORCH_SPARE_OFFSETS),
     )
     return lambda: _join(views)
 
 
-def _find_torch_place() -> int | None:
-    """Where a generator of torch has its seed, if a spare normal number is noted as expected."""
-    trial = torch.Generator().manual_seed(_MASK // 3)
+def _find_torch_offset() -> int | None:
+    """The offset of the seed in a torch generator; None if the memory layout is unknown."""
+    trial = torch.Generator().manual_seed(_MASK_64 // 3)
     torch.randn(1, generator=trial)
     address, seed_and_left = _address_of(trial), trial.get_state().numpy().tobytes()[:12]
     if not address:
         return None
-    place: int = _view(address, _LONGEST_TORCH_BASE).raw.find(seed_and_left)
+    place: int = _view(address, _MAX_TORCH_SEED_OFFSET).raw.find(seed_and_left)
     if place < 0 or not _has_torch_words(trial, address + place):
         return None
-    has_spare = _view(address + place + _TORCH_SPARES[1], 1)
+    has_spare = _view(address + place + _TORCH_SPARE_OFFSETS[1], 1)
     before = has_spare.raw
     torch.randn(1, generator=trial)
     return place if (before, has_spare.raw) == (b"\1", b"\0") else None
 
 
 def _address_of(generator: torch.Generator) -> int:
-    """Where torch has a generator; 0 if it does not tell."""
+    """The memory address of a torch generator; 0 if unknown."""
     return getattr(generator, "_cdata", 0)
 
 
 def _has_torch_words(generator: torch.Generator, address: int) -> bool:
-    """Whether the memory there is the state of a generator."""
+    """Whether the memory at an address has the layout that ``_find_torch_mark`` reads."""
     state = generator.get_state().numpy().tobytes()
-    seed, left, following, *words = struct.unpack_from(f"=Qi4xQ{_WORDS}Q", state)
-    memory = _view(address, _TORCH_WORDS + _WORD_BYTES).raw
-    found = struct.unpack(f"=Qi4xI{_WORDS}I", memory)
+    seed, left, following, *words = struct.unpack_from(f"=Qi4xQ{_TWISTER_WORDS}Q", state)
+    memory = _view(address, _TORCH_WORDS_OFFSET + _TWISTER_BYTES).raw
+    found = struct.unpack(f"=Qi4xI{_TWISTER_WORDS}I", memory)
     return found == (seed, left, following, *words)
 
 
 def _view(address: int, size: int) -> Any:  # noqa: ANN401 - ctypes names no type
-    """The memory there; valid as long as its owner exists."""
+    """The memory at an address; valid as long as its owner exists."""
     return (ctypes.c_char * size).from_address(address)

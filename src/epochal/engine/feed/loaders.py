@@ -81,7 +81,7 @@ class IndexedLoaders:
 class IndexedLoader:
     """Reads the data of a DataLoader, with the same bits for any number of workers.
 
-    Without workers batches are read directly. ``named`` are datasets that were warned about.
+    Without workers batches are read directly. ``named`` holds the datasets named in a warning.
     """
 
     def __init__(self, loader: DataLoader[Any], named: set[str]) -> None:

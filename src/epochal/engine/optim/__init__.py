@@ -1,1 +1,1 @@
-"""Parameter groups, learning rates, schedules and averaged weights."""
+"""Parameter groups, several optimizers, learning rates and schedules."""

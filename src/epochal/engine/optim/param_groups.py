@@ -199,7 +199,7 @@ def _build_groups(
         own = _resolve(result.options, options)
         key = (*result.labels, *sorted((option, repr(value)) for option, value in own.items()))
         if key not in groups:
-            title = _free_name("+".join(result.labels) or REST_GROUP, groups.values())
+            title = _make_unique_name("+".join(result.labels) or REST_GROUP, groups.values())
             rule = ", ".join(dict.fromkeys(result.rules))
             groups[key] = {"params": [], "name": title, "rule": rule, **own}
         groups[key]["params"].append(parameters[name])
@@ -219,7 +219,7 @@ def _resolve(own: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, An
     return resolved
 
 
-def _free_name(name: str, groups: Iterable[ParamGroup]) -> str:
+def _make_unique_name(name: str, groups: Iterable[ParamGroup]) -> str:
     taken = {group["name"] for group in groups}
     numbered = (f"{name}-{number}" for number in itertools.count(2))
     return next(one for one in itertools.chain([name], numbered) if one not in taken)
@@ -235,7 +235,7 @@ def find_no_decay(model: nn.Module, selector: ParameterSelector) -> set[str]:
     for prefix, module in model.named_modules():
         if isinstance(module, _NORMS):
             found |= selector.by_name(prefix) if prefix else set(selector.parameters)
-        for name in _declared(prefix, module):
+        for name in _iter_declared_no_decay(prefix, module):
             found |= selector.by_name(name)
     return found
 
@@ -246,7 +246,7 @@ def _is_bias_or_vector(name: str, parameter: nn.Parameter) -> bool:
     return is_bias or (not is_uninitialized(parameter) and parameter.ndim <= 1)
 
 
-def _declared(prefix: str, module: nn.Module) -> Iterator[str]:
+def _iter_declared_no_decay(prefix: str, module: nn.Module) -> Iterator[str]:
     declare: Any = getattr(module, "no_decay", None)  # a method of the user
     if not callable(declare) or isinstance(declare, nn.Module):
         return
@@ -267,12 +267,12 @@ def number_layers(model: nn.Module, names: Iterable[str]) -> dict[str, int]:
     """
     names = list(names)
     own: Any = getattr(model, "layer_of", None)
-    numbers = _ask(own, model, names) if callable(own) else _count(model, names)
+    numbers = _ask_layer_of(own, model, names) if callable(own) else _count_layers(model, names)
     top = max((number for number in numbers.values() if number is not None), default=0)
     return {name: top if number is None else number for name, number in numbers.items()}
 
 
-def _ask(layer_of: Any, model: nn.Module, names: list[str]) -> dict[str, int | None]:  # noqa: ANN401 - a method of the user
+def _ask_layer_of(layer_of: Any, model: nn.Module, names: list[str]) -> dict[str, int | None]:  # noqa: ANN401 - a method of the user
     numbers = {name: layer_of(name) for name in names}
     for name, number in numbers.items():
         if number is not None and (not isinstance(number, int) or number < 0):
@@ -283,7 +283,7 @@ def _ask(layer_of: Any, model: nn.Module, names: list[str]) -> dict[str, int | N
     return numbers
 
 
-def _count(model: nn.Module, names: list[str]) -> dict[str, int | None]:
+def _count_layers(model: nn.Module, names: list[str]) -> dict[str, int | None]:
     prefix, children = _longest_list(model, names)
     if len(children) < 2:
         what = f"{type(model).__name__} has no ModuleList or Sequential of several layers"
@@ -300,7 +300,7 @@ def _count(model: nn.Module, names: list[str]) -> dict[str, int | None]:
 
 
 def _longest_list(model: nn.Module, names: list[str]) -> tuple[str, list[str]]:
-    """The prefix of its names, and its children that hold some of the parameters."""
+    """The prefix of the longest list of layers, and its children that hold parameters."""
     best: tuple[str, list[str]] = ("", [])
     for name, module in model.named_modules():
         if isinstance(module, nn.ModuleList | nn.Sequential):

@@ -1,1 +1,1 @@
-"""The training process itself: signals and the watchdog."""
+"""The training process and its loader workers: signals, hangs and crashes."""

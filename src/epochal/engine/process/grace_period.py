@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from epochal.engine.process.signals import Preemption
     from epochal.records import Writer
 
-_WATCHED = {getattr(signal, name, signal.SIGTERM) for name in ("SIGTERM", "SIGHUP")}
-_FIRST_SHARE = 0.8
-"""The share of the period after which the main thread is interrupted; the rest is for its end."""
+_WATCHED_SIGNALS = {getattr(signal, name, signal.SIGTERM) for name in ("SIGTERM", "SIGHUP")}
+_INTERRUPT_SHARE = 0.8
+"""The share of the period after which the main thread is interrupted; it can end in the rest."""
 
 STALLED = "stalled"
 STALLED_EXIT_CODE = 69
 
-_CHECKS = 50
-_LAST_WORDS_SECONDS = 2.0
+_CHECKS_PER_PERIOD = 50
+_REPORT_SECONDS = 2.0
 
 _logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class GracePeriod:
     def enforce(self, is_over: threading.Event) -> None:
         """Watch until the run is over; interrupt the main thread, then end the process."""
         seen, since = self._progress(), time.monotonic()
-        while not is_over.wait(self._seconds / _CHECKS):
+        while not is_over.wait(self._seconds / _CHECKS_PER_PERIOD):
             position, now = self._progress(), time.monotonic()
             waited = now - since
             if position != seen:
@@ -68,8 +68,8 @@ class GracePeriod:
             elif waited >= self._seconds:
                 _end(self._write_status, PREEMPTED_EXIT_CODE, self._end_process)
                 return
-            elif waited >= _FIRST_SHARE * self._seconds and not self._preemption.is_overdue:
-                _within(_LAST_WORDS_SECONDS, partial(self._report, waited))
+            elif waited >= _INTERRUPT_SHARE * self._seconds and not self._preemption.is_overdue:
+                _call_with_timeout(_REPORT_SECONDS, partial(self._report, waited))
                 self._preemption.is_overdue = True
                 os.kill(os.getpid(), signal.SIGTERM)  # its handler raises in the main thread
 
@@ -110,20 +110,20 @@ def _end(
     write: Callable[[], object], code: int, end_process: Callable[[int], object] = os._exit
 ) -> None:
     """End this process and its workers from another thread, since the main one cannot."""
-    _within(_LAST_WORDS_SECONDS, write)
+    _call_with_timeout(_REPORT_SECONDS, write)
     for process in multiprocessing.active_children():
         process.kill()
     end_process(code)
 
 
-def _within(seconds: float, work: Callable[[], object]) -> None:
-    """Call a function in a thread and wait for a limited time: a disk or a lock may hang, too."""
+def _call_with_timeout(seconds: float, work: Callable[[], object]) -> None:
+    """Call a function in a thread and wait at most ``seconds``: a disk or a lock may hang."""
 
     def run() -> None:
         with suppress(Exception):
             work()
 
-    thread = threading.Thread(target=run, name="epochal-last-words", daemon=True)
+    thread = threading.Thread(target=run, name="epochal-report", daemon=True)
     thread.start()
     thread.join(seconds)
 
@@ -149,7 +149,7 @@ def enforcing_grace_period(
 
     def watch() -> None:
         while numbers := ours.recv(64):
-            if _WATCHED & {*numbers}:
+            if _WATCHED_SIGNALS & {*numbers}:
                 grace.enforce(is_over)
                 return
 

@@ -182,7 +182,7 @@ def remove_if_empty(run: Run, path: Path) -> None:
 
 
 def find_rank_path(folder: Path, name: str, rank: int) -> Path:
-    """The path of a file that each process of a run has for itself."""
+    """The path of a file of which each process of a run has its own."""
     path = folder / name
     return path.with_stem(f"{path.stem}.rank{rank}") if rank else path
 

@@ -18,8 +18,8 @@ from torch.utils.data import get_worker_info
 
 from epochal.records.folder.crash import parse_crash
 
-_NOTHING = -1
-_PIDS = re.compile(r"\(pid(?:\(s\))? ([\d, ]+)\)")
+_UNSET = -1
+_PID_LIST = re.compile(r"\(pid(?:\(s\))? ([\d, ]+)\)")
 _END_SECONDS = 5.0
 
 
@@ -28,8 +28,8 @@ class ReadLog:
     """The sample that each worker reads, for the message when one of them dies."""
 
     def __init__(self, workers: int) -> None:
-        self._samples = RawArray("q", [_NOTHING] * workers)
-        self._items = RawArray("q", [_NOTHING] * 2 * workers)  # of each: a pipe, and its item
+        self._samples = RawArray("q", [_UNSET] * workers)
+        self._items = RawArray("q", [_UNSET] * 2 * workers)  # of each: a pipe, and its item
         self._pids = RawArray("q", workers)
         self._folder = tempfile.mkdtemp(prefix="epochal-workers-")
         weakref.finalize(self, _remove, self._folder, os.getpid())
@@ -62,9 +62,9 @@ class ReadLog:
     def find_last(self, error: BaseException) -> str:
         """What the worker that died with an error was reading; empty if it is unknown."""
         for worker in self._find_dead(error):
-            if self._samples[worker] != _NOTHING:
+            if self._samples[worker] != _UNSET:
                 pipe, item = self._items[2 * worker : 2 * worker + 2]
-                known = "" if _NOTHING in (pipe, item) else f", item {item} of pipe {pipe + 1}"
+                known = "" if _UNSET in (pipe, item) else f", item {item} of pipe {pipe + 1}"
                 return f"{self._samples[worker]}{known}"
         return ""
 
@@ -83,7 +83,7 @@ class ReadLog:
         return "", ""
 
     def _find_dead(self, error: BaseException) -> list[int]:
-        found = _PIDS.search(str(error))
+        found = _PID_LIST.search(str(error))
         if found:
             dead = {int(pid) for pid in found.group(1).split(",")}
             return [worker for worker, pid in enumerate(self._pids) if pid in dead]
@@ -97,7 +97,7 @@ class ReadLog:
                         one.join(_END_SECONDS)  # its files are closed a moment before its end
             alive = {one.pid for one in active_children()}
         except RuntimeError as later:  # torch's signal handler raises it here, with the process
-            if not _PIDS.search(str(later)):
+            if not _PID_LIST.search(str(later)):
                 raise
             return self._find_dead(later)
         return [worker for worker, pid in enumerate(self._pids) if pid and pid not in alive]

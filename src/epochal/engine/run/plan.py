@@ -270,7 +270,7 @@ class Plan:
         self._at_boundary(run)
 
     def run_due_between_epochs(self, run: EngineRun) -> None:
-        """Run everything that is due after this epoch, and what is due by time meanwhile."""
+        """Run everything that is due after this epoch, and everything due by time."""
         self._run_due_calls(run, _BETWEEN_EPOCHS)
         if self._is_woken:
             self.run_due(run)

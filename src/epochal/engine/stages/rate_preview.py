@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.every import Every
     from epochal.engine.run.engine_run import EngineRun
 
-_POINTS = 1000
-_UNKNOWN = 1000  # steps to show if the number of steps is unknown
+_MAX_POINTS = 1000
+_STEPS_IF_UNKNOWN = 1000  # steps to show if the number of steps is unknown
 
 
 @final
@@ -46,8 +46,8 @@ def preview_rates(run: EngineRun) -> RatePreview:
 
     The schedule of the run is moved from step to step, so the run cannot be used afterwards.
     """
-    total = run.limits.steps or _UNKNOWN
-    preview = _RatePreviewer(run, stride=-(-total // _POINTS))
+    total = run.limits.steps or _STEPS_IF_UNKNOWN
+    preview = _RatePreviewer(run, stride=-(-total // _MAX_POINTS))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some schedulers of torch warn about their own calls
         preview.go_through_stage()
@@ -90,7 +90,7 @@ class _RatePreviewer:
         optimizer._opt_called = True  # else schedulers of torch would warn that no step was taken
         # A function of the step needs no call for steps that are not shown.
         may_skip = isinstance(plain, Schedule) and plain.unit == "step"
-        last = run.step + (progress.stage_span.steps or _UNKNOWN)
+        last = run.step + (progress.stage_span.steps or _STEPS_IF_UNKNOWN)
         self._add_point()
         while run.step < last:
             run.step += 1
@@ -137,6 +137,6 @@ class _RatePreviewer:
         if progress.stage_span.steps is None:
             where = f"stage {progress.stage.name}: " if len(progress.stages) > 1 else ""
             text = "the number of steps is unknown; these are the first"
-            self.notes.append(f"{where}{text} {_UNKNOWN:,}")
+            self.notes.append(f"{where}{text} {_STEPS_IF_UNKNOWN:,}")
         if isinstance(plain, TorchSchedule) and plain.needs_value:
             self.notes.append("drawn as if the monitored metric always became better")

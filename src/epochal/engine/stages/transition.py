@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_TIMES_PER_RUN = 20
+_PERIODS_PER_RUN = 20
 
 
 @final
@@ -169,13 +169,13 @@ def choose_periods(
         steps_per_epoch: None if unknown.
     """
     if steps is not None and steps_per_epoch is not None:
-        period = math.ceil(steps / _TIMES_PER_RUN)
+        period = math.ceil(steps / _PERIODS_PER_RUN)
         return (EACH_EPOCH,) if steps_per_epoch <= period else (Every(period, "st"),)
     totals = {"st": 0.0, "sa": 0.0, "s": 0.0}
     for length in lengths:
         if length.unit in totals:
             totals[length.unit] += length.amount
-    parts = {unit: total / _TIMES_PER_RUN for unit, total in totals.items() if total}
+    parts = {unit: total / _PERIODS_PER_RUN for unit, total in totals.items() if total}
     return (
         EACH_EPOCH,
         *(Every(part if unit == "s" else math.ceil(part), unit) for unit, part in parts.items()),
@@ -234,7 +234,7 @@ def prepare_stages(run: EngineRun) -> None:
     progress.schedule = run.schedule
     *starts, end = _positions(progress.stages, TrainingPosition(), epoch)
     progress.starts = [start.step for start in starts]
-    per_epoch = _steps_of(_get_epoch_size(progress.stages[0], epoch))
+    per_epoch = _epoch_steps(_get_epoch_size(progress.stages[0], epoch))
     progress.run_span = ScheduleSpan(0, end.step, per_epoch)
     if not progress.ends_by_epochs:
         lengths = [stage.length for stage in progress.stages if stage.length is not None]
@@ -382,7 +382,7 @@ def _count_steps(run: EngineRun) -> None:
     start = int(progress.stage_start["st"])
     position = TrainingPosition(start, int(progress.stage_start["ep"]), progress.stage_start_batch)
     end = position.after(progress.stage.length, epoch)
-    progress.set_stage_length(None if end.step is None else end.step - start, _steps_of(epoch))
+    progress.set_stage_length(None if end.step is None else end.step - start, _epoch_steps(epoch))
     *_, end = _positions(progress.stages[progress.index + 1 :], end, epoch)
     times = [stage.length for stage in progress.stages] if len(progress.stages) == 1 else []
     run.limits = find_limits(end, [*times, run.options.train.max_time])
@@ -411,5 +411,5 @@ def _get_epoch_size(stage: Stage, epoch: EpochSize) -> EpochSize:
     return epoch if stage.batch_size is None else epoch.with_batch_size(stage.batch_size)
 
 
-def _steps_of(epoch: EpochSize) -> int | None:
+def _epoch_steps(epoch: EpochSize) -> int | None:
     return None if epoch.batches is None else epoch.steps()

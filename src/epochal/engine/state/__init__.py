@@ -1,1 +1,1 @@
-"""The state of a run as trees, and the saver of checkpoints."""
+"""Collects, restores and saves the state of a run."""

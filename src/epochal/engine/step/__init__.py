@@ -1,1 +1,1 @@
-"""From microbatches to one update of the weights."""
+"""One optimizer step: forward, backward, and the update of the weights."""

@@ -1,4 +1,4 @@
-"""Whether the trained weights of a run are finite; asked only where the run waits anyway."""
+"""Checks whether the trained weights of a run are finite; waits for the device."""
 
 from __future__ import annotations
 

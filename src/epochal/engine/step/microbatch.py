@@ -30,7 +30,7 @@ OOM_RETRY_STEPS = 10
 
 _KEY = "engine.microbatch"
 _CHOICE = "microbatch"
-_UPDATED = ("optim.", "average.")  # what only an update changes
+_UPDATE_PREFIXES = ("optim.", "average.")  # tensors that only the update changes
 
 
 def wrap_microbatching(run: EngineRun, update: Update) -> Update:
@@ -59,7 +59,7 @@ class MicrobatchedUpdate:
         self._most = None if size == "auto" else size
         self._left = OOM_RETRY_STEPS if size == "auto" else 0
         self._has_warned = False
-        self._is_updating = False  # then nothing can be restored any more
+        self._is_updating = False  # after that the step cannot be undone
 
     def __call__(self, run: EngineRun, microbatches: Microbatches) -> None:
         """Take one step; undo and repeat it if memory runs out."""
@@ -123,7 +123,7 @@ class MicrobatchedUpdate:
             self._update(run, parts)
         except torch.OutOfMemoryError as error:
             largest = max(batch_size(part) or 1 for part in parts)
-            why = _why_not_halved(microbatches, largest, is_updating=self._is_updating)
+            why = _explain_no_retry(microbatches, largest, is_updating=self._is_updating)
             if why:
                 error.add_note(f"{_KEY}: {why}")
                 raise
@@ -133,7 +133,7 @@ class MicrobatchedUpdate:
         return True
 
 
-def _why_not_halved(microbatches: Microbatches, largest: int, *, is_updating: bool) -> str:
+def _explain_no_retry(microbatches: Microbatches, largest: int, *, is_updating: bool) -> str:
     if is_updating:
         return "memory ran out in the update of the weights, where smaller microbatches do not help"
     if largest <= 1:
@@ -150,7 +150,7 @@ def _take_snapshot(run: EngineRun) -> Snapshot:
     tensors = {
         name: tensor
         for name, tensor in find_state_tensors(run).items()
-        if not name.startswith(_UPDATED) and not isinstance(tensor, nn.Parameter)
+        if not name.startswith(_UPDATE_PREFIXES) and not isinstance(tensor, nn.Parameter)
     }
     snapshot = Snapshot(run, tensors)
     snapshot.add(partial(run.meter.restore_sums, run.meter.save_sums()))

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_SOON = Every(10, "st")  # all steps until the check are lost
-_SELDOM = Every(50, "st")  # no step is lost, but the history has only 62 bits
-_FIRST = 0  # priority: before everything else that is due
-_BITS = 62
+_CHECK_PERIOD = Every(10, "st")  # the steps between a bad one and the check are lost
+_SKIP_CHECK_PERIOD = Every(50, "st")  # with "skip" no step is lost; must be below _HISTORY_BITS
+_FIRST_PRIORITY = 0  # before everything else that is due
+_HISTORY_BITS = 62
 _MAX_REPORTED = 100
 _MAX_INDICES = 1000
 _MAX_SHOWN = 8
@@ -40,8 +40,8 @@ class NonfiniteWatch:
         self._history = history
         self._seen_step = run.step
         self._num_reported = 0
-        every = _SELDOM if run.options.engine.on_nonfinite == "skip" else _SOON
-        run.plan.add_period("watch gradients", every, self.request_check, priority=_FIRST)
+        every = _SKIP_CHECK_PERIOD if run.options.engine.on_nonfinite == "skip" else _CHECK_PERIOD
+        run.plan.add_period("watch gradients", every, self.request_check, priority=_FIRST_PRIORITY)
 
     def request_check(self, run: EngineRun) -> None:
         """Check the steps since the last check; on a device the answer comes one step later."""
@@ -67,7 +67,7 @@ class NonfiniteWatch:
 
     def _recent_steps(self, run: EngineRun) -> list[BadStep]:
         """The steps since the last check, the latest first; all are in this epoch."""
-        count = min(run.step - self._seen_step, _BITS)
+        count = min(run.step - self._seen_step, _HISTORY_BITS)
         self._seen_step = run.step
         steps = enumerate(run.feed.latest_steps(count))
         return [BadStep(run.step - back, run.epoch, batches) for back, batches in steps]

@@ -100,7 +100,7 @@ class SharedStep:
             run.report_function(outcome)
 
     def find_unit(self, run: EngineRun) -> float:
-        """The samples of a process in this step, on average: counts are relative to it.
+        """The mean number of samples per process in this step; counts are divided by it.
 
         It keeps shares close to 1, since large ones could overflow fp16.
         """

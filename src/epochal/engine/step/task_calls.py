@@ -37,7 +37,7 @@ _EXTRA = ("out", "batch", "losses", "model", "run")
 _MAPPINGS = (dict, Mapping)
 _NUMBERS = (int, float, numbers.Real)
 Fail = Callable[[str, str], NoReturn]  # takes what is wrong and a hint
-SayCount = Callable[[str, int], None]
+NoteSize = Callable[[str, int], None]
 NO_RETURN = "returned None: a `return` is missing"
 
 _logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class TaskCalls:
         self._fail_metric = partial(_fail, run, "batch_metric")
         self._fail_loss = partial(_fail, run, "batch_loss" if self._find("batch_loss") else "")
         is_sum = isinstance(run.optimizer, Optimizers) and TOTAL_LOSS not in run.optimizer.losses
-        self._say_count = _CountNote(_loss_owner(run), unsaid=TOTAL_LOSS if is_sum else "")
+        self._note_size = _BatchSizeNote(_loss_owner(run), ignored=TOTAL_LOSS if is_sum else "")
         self._fail_extra = partial(_fail, run, "extra_batch_metrics")
         self._loss = self._bind_loss()
         if isinstance(run.optimizer, Optimizers):
@@ -115,7 +115,7 @@ class TaskCalls:
         """Compute the task's losses of a batch."""
         with self._precision.context():
             losses = self._loss(outcome.out, outcome.batch)
-        outcome.losses = check_losses(losses, outcome.batch, self._fail_loss, self._say_count)
+        outcome.losses = check_losses(losses, outcome.batch, self._fail_loss, self._note_size)
 
     def train(self, batch: Batch) -> Outcome:
         """Everything in training before the backward pass."""
@@ -123,7 +123,7 @@ class TaskCalls:
             batch = self._move(batch)
         batch, out, values, losses = self.compute(batch)
         metrics = {} if values is None else check_metrics(values, self._fail_metric)
-        checked = check_losses(losses, batch, self._fail_loss, self._say_count)
+        checked = check_losses(losses, batch, self._fail_loss, self._note_size)
         loss: Any = checked["loss"][0]  # a tensor
         if not loss.requires_grad:
             what = "the loss does not depend on any trained parameter"
@@ -218,20 +218,20 @@ class TaskCalls:
 
 
 @final
-class _CountNote:
-    """Says once that the batch size is taken as the count of a loss.
+class _BatchSizeNote:
+    """Logs once that the batch size is taken as the count of a loss.
 
-    ``unsaid`` is the loss that is the sum of those of the task.
+    ``ignored`` is the name of the total, which is the sum of the task's losses.
     """
 
-    def __init__(self, owner: str, *, unsaid: str = "") -> None:
+    def __init__(self, owner: str, *, ignored: str = "") -> None:
         self._owner = owner
-        self._unsaid = unsaid
-        self._has_spoken = False
+        self._ignored = ignored
+        self._has_logged = False
 
     def __call__(self, name: str, size: int) -> None:
-        if not self._has_spoken and name != self._unsaid:
-            self._has_spoken = True
+        if not self._has_logged and name != self._ignored:
+            self._has_logged = True
             _logger.info(
                 "%s: %r has no count, so the batch size, now %d, is its weight in averages; "
                 "return {%r: (value, count)} for another one",
@@ -281,11 +281,11 @@ def _ignore_count(name: str, size: int) -> None:
 
 
 def check_losses(
-    losses: object, batch: Batch, fail: Fail, say_count: SayCount = _ignore_count
+    losses: object, batch: Batch, fail: Fail, note_size: NoteSize = _ignore_count
 ) -> dict[str, Weighted]:
     """The losses of a batch, each with a count; a bare value gets the batch size.
 
-    ``say_count`` is called with the name of a bare value and that size.
+    ``note_size`` is called with the name of a bare value and that size.
     """
     # Fast path at each step: exact types, no function calls.
     if type(losses) is dict and "loss" in losses:
@@ -302,7 +302,7 @@ def check_losses(
                 break
         else:
             return losses
-    return _check_all(losses, batch, fail, say_count)
+    return _check_all(losses, batch, fail, note_size)
 
 
 def check_metrics(values: object, fail: Fail) -> dict[str, Weighted]:
@@ -330,7 +330,7 @@ def check_number(name: str, value: object, fail: Fail) -> float:
 
 
 def _check_all(
-    losses: object, batch: Batch, fail: Fail, say_count: SayCount
+    losses: object, batch: Batch, fail: Fail, note_size: NoteSize
 ) -> dict[str, Weighted]:
     """The losses from any supported structure, or an error with a hint."""
     if isinstance(losses, Tensor):
@@ -342,7 +342,7 @@ def _check_all(
     if "loss" not in losses:
         fail(f"returned no 'loss', only {sorted(losses)}", 'return {"loss": (tensor, count), ...}')
     checked = {
-        name: _loss_pair(name, entry, batch, fail, say_count) for name, entry in losses.items()
+        name: _loss_pair(name, entry, batch, fail, note_size) for name, entry in losses.items()
     }
     loss = checked["loss"][0]
     if not isinstance(loss, Tensor):
@@ -350,13 +350,13 @@ def _check_all(
     return checked
 
 
-def _loss_pair(name: str, entry: object, batch: Batch, fail: Fail, say_count: SayCount) -> Weighted:
+def _loss_pair(name: str, entry: object, batch: Batch, fail: Fail, note_size: NoteSize) -> Weighted:
     if not isinstance(entry, tuple | list):
         size = batch_size(batch)
         if size is None:
             what = f"{name!r} has no count, and the batch has no known size"
             fail(what, f'return {{"{name}": (value, count)}}')
-        say_count(name, size)
+        note_size(name, size)
         entry = (entry, size)
     value, count = _pair(name, entry, fail)
     if not isinstance(count, Tensor) and count <= 0:

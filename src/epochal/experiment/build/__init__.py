@@ -1,1 +1,1 @@
-"""From a checked config to the parts of a run."""
+"""Builds the parts of a run from a checked config."""

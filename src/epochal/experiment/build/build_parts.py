@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from epochal.experiment.build.builder import Assembly, Builder
     from epochal.experiment.config.script_arguments import Args
 
-_PLACED = "_splits_with_loaders_from_the_experiment"
+_LOADERS_ATTRIBUTE = "_splits_with_loaders_from_the_experiment"
 Part = Any  # an object of the user's class
 Prepare = Callable[["Args"], Part] | None
 logger = logging.getLogger(__name__)
@@ -74,7 +74,8 @@ def build_data(assembly: Assembly, task: Task) -> None:
     for name, node in section.mapping.items() if section is not None else ():
         loaders[split_name(name)] = build_split(assembly, node, name, f"data.{name}")
     _compare_labels(loaders)
-    placed: set[str] = getattr(task, _PLACED, set())  # by an earlier run with the same task
+    # An earlier run with the same task may have set some.
+    placed: set[str] = getattr(task, _LOADERS_ATTRIBUTE, set())
     for split, loader in loaders.items():
         is_input = isinstance(getattr(loader, "dataset", None), FileRows)  # it replaces the task's
         if is_input and hasattr(task, "input_sample"):
@@ -85,7 +86,7 @@ def build_data(assembly: Assembly, task: Task) -> None:
             hint = f"remove data.{split}, or leave the loader to the config"
             raise ConfigError(Problem(f"data.{split}", what, hint=hint))
         setattr(task, f"{split}_loader", loader)
-    setattr(task, _PLACED, placed | loaders.keys())
+    setattr(task, _LOADERS_ATTRIBUTE, placed | loaders.keys())
     if assembly.is_debug:
         _use_no_workers(task)
 

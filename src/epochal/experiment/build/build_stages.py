@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     OptimChange = Mapping[str, Any]  # keys of `optim` with their new values
 
-_SELECTING = frozenset({"match", "module", "name"})
+_SELECTOR_KEYS = frozenset({"match", "module", "name"})
 """Keys of a rule that select parameters; a rule with no others changes nothing."""
 
 
@@ -150,10 +150,10 @@ def _merge(section: Node, changes: Sequence[Node], own: Signature) -> Node:
         if "type" in change.mapping:  # the arguments of another optimizer have other meanings
             entries = {name: child for name, child in entries.items() if name in names}
         entries |= {name: child for name, child in change.mapping.items() if name != "state"}
-    entries.pop("freeze", None)  # frozen parameters need no gradient by now
+    entries.pop("freeze", None)  # the parameters are already frozen
     if "groups" in entries:
         rules = [_without_freeze(rule) for rule in entries["groups"].elements]
-        rules = [rule for rule in rules if rule.mapping.keys() - _SELECTING]
+        rules = [rule for rule in rules if rule.mapping.keys() - _SELECTOR_KEYS]
         entries["groups"] = Node(tuple(rules), entries["groups"].place)
     return replace(section, value=MappingProxyType(entries))
 

@@ -166,11 +166,11 @@ class Builder:
             bound.apply_defaults()
             received = {k: v for k, v in bound.arguments.items() if k not in supplied}
         shown = {name: to_recordable(value) for name, value in received.items()}
-        shown |= _hidden(spec)
+        shown |= _environment_placeholders(spec)
         self.observed[spec.path] = {"type": spec.factory.dotted, "arguments": shown}
 
 
-def _hidden(spec: Spec) -> dict[str, object]:
+def _environment_placeholders(spec: Spec) -> dict[str, object]:
     """Placeholders for arguments from the environment, by argument name."""
     hidden = {}
     for key, node in spec.arguments.items():

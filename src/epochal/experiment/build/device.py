@@ -15,7 +15,7 @@ from epochal.errors import ConfigError, Problem
 if TYPE_CHECKING:
     from epochal.experiment.config.choices import Choices
 
-_MOST_ON_CPU = 64
+_MAX_CPU_PROCESSES = 64
 """Processes on the CPU that are accepted on any machine, also to test a large run."""
 
 
@@ -101,7 +101,7 @@ def refuse_debugging_all(choices: Choices, count: int) -> None:
         raise _device_error("--debug-rank", what, f"name one from 0 to {count - 1}")
 
 
-def refuse_too_many(choices: Choices) -> None:
+def refuse_too_many_processes(choices: Choices) -> None:
     """Refuse more processes than this machine has devices for, before any of them starts.
 
     Raises:
@@ -114,7 +114,7 @@ def refuse_too_many(choices: Choices) -> None:
     key = "--nproc" if choices.get("nproc") is not None else "--gpus"
     if device.type == "cpu":
         cores = os.cpu_count() or 1
-        if count > max(_MOST_ON_CPU, 4 * cores):
+        if count > max(_MAX_CPU_PROCESSES, 4 * cores):
             what = f"{count} processes on the CPU, and this machine has {cores} cores"
             raise _device_error(key, what, f"use at most one for each core: --nproc {cores}")
     elif not any(":" in name or name.isdecimal() for name in names):
@@ -132,7 +132,7 @@ def describe_ranks(choices: Choices) -> str:
     least, largest = count_nodes(choices)
     if count == largest == 1:
         return ""
-    refuse_too_many(choices)
+    refuse_too_many_processes(choices)
     device = choose_device(choices)
     where = str(device) if device.type == "cpu" else device.type
     if len(names) > 1:

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.distributed.node_group import NodeGroup, join_nodes, stay_alone
+from epochal.distributed.node_group import NodeGroup, join_nodes, single_node
 from epochal.experiment.build.device import count_nodes
 from epochal.experiment.config.check_file import CheckedConfig
 from epochal.experiment.resume.changes import digest_config
@@ -37,7 +37,7 @@ def join_chosen_nodes(
     least, largest = count_nodes(choices)
     endpoint = choices.get("rdzv_endpoint")
     if endpoint is None:
-        return stay_alone()
+        return single_node()
     facts = _describe_code(source, overrides, choices)
     return join_nodes(endpoint, min_nodes=least, max_nodes=largest, facts=facts, tell=tell)
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from epochal.experiment.config.choices import Choices
 
 _COLLECTIVE_SECONDS = 1800.0
-_WANTED = ("ddp", "fsdp")
-"""Strategies that a single process uses, too, if they are asked for."""
+_GROUP_STRATEGIES = ("ddp", "fsdp")
+"""Strategies that need a process group, even for a single process."""
 _DEBUGGING_SECONDS = 30 * 86400.0  # the others wait for the process in a debugger
 
 
@@ -47,7 +47,7 @@ def joining_world(config: Node, choices: Choices) -> Iterator[World]:
         raise ConfigError(Problem("choices", what, hint=hint))
     strategy = config.get("engine.strategy").value
     place = None if strategy == "none" else read_rank_environment()
-    if strategy not in _WANTED and (place is None or place.world_size == 1):
+    if strategy not in _GROUP_STRATEGIES and (place is None or place.world_size == 1):
         yield SingleProcess()
         return
     if place is not None:
@@ -56,7 +56,7 @@ def joining_world(config: Node, choices: Choices) -> Iterator[World]:
         place,
         choose_device(choices),
         timeout=_DEBUGGING_SECONDS if is_debugging(choices) else _find_timeout(config),
-        is_wanted=strategy in _WANTED,
+        is_wanted=strategy in _GROUP_STRATEGIES,
     )
     prepare_rank(world, choices.get("debug_rank"))
     try:

@@ -1,4 +1,4 @@
-"""Builds a model for fsdp without values, which the main process sends later."""
+"""Builds a model for fsdp on the meta device; the main process sends the weights later."""
 
 from __future__ import annotations
 

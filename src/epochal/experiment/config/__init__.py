@@ -1,1 +1,1 @@
-"""From a file, a script and objects to one config."""
+"""Merges config file, command line and Python objects into one checked config."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from epochal.experiment.config.choices import Choices
     from epochal.launch.jobs.frozen_job import FrozenCode
 
-_CHOICES = (
+_KEPT_CHOICES = (
     "name", "desc", "epochs", "debug", "fast", "no_file", "allow_python", "resume", "resume_from",
     "allow_changed", "nproc",
 )  # fmt: skip
@@ -71,7 +71,7 @@ class JobFreezer:
         """
         choices = choices or {}
         self._count += 1
-        kept = {name: value for name, value in choices.items() if name in _CHOICES and value}
+        kept = {name: value for name, value in choices.items() if name in _KEPT_CHOICES and value}
         job = FrozenJob(
             name=str(checked.report.expanded.mapping["tag"].value),
             source=_freeze_source(checked) if values is None else values,

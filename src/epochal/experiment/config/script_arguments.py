@@ -168,7 +168,7 @@ def _parse(argv: list[str], extend: Extend | None) -> Args:
     if extend is not None:
         parser = extend(parser) or parser
     parsed, rest = parser.parse_known_args(argv)
-    _check_processes(parsed)
+    _check_legacy_ddp(parsed)
     own = read_script_options(parser, argv, [a for a in parser._actions if a.dest not in standard])
     overrides = _parse_dotted(rest) + own.to_overrides()
     choices = read_choices(parsed)
@@ -196,24 +196,24 @@ def _standard_parser() -> argparse.ArgumentParser:
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE")
     parser.add_argument("--test", action="store_true", help="only evaluate, do not train")
     parser.add_argument("--local-rank", "--local_rank", help=argparse.SUPPRESS)  # set by launchers
-    for name in ("--ddp", "--ddp-detect"):  # of earlier systems; the launcher decides now
+    for name in ("--ddp", "--ddp-detect"):  # accepted from older scripts; the launcher decides now
         parser.add_argument(name, nargs="?", const="yes", default="no", help=argparse.SUPPRESS)
     add_choices(parser)
     add_resume_choices(parser)
     return parser
 
 
-_WORDS = {
+_BOOLEAN_WORDS = {
     **dict.fromkeys(("yes", "true", "t", "y", "1"), True),
     **dict.fromkeys(("no", "false", "f", "n", "0"), False),
 }
 
 
-def _check_processes(parsed: argparse.Namespace) -> None:
-    """Refuse values of ``--ddp`` that say neither yes nor no; the launcher decides otherwise."""
+def _check_legacy_ddp(parsed: argparse.Namespace) -> None:
+    """Refuse values of ``--ddp`` other than yes and no; otherwise the option has no effect."""
     for option in ("ddp", "ddp_detect"):
         word, name = str(getattr(parsed, option)), f"--{option.replace('_', '-')}"
-        if word.lower() not in _WORDS:
+        if word.lower() not in _BOOLEAN_WORDS:
             raise ConfigError(
                 Problem(name, f"expected yes or no, got {word!r}", hint=f"write {name} no")
             )

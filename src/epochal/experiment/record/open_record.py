@@ -490,10 +490,10 @@ def _write_configs(writer: RunWriter, config: Config, report: CheckReport) -> No
     provenance = collect_provenance(report.expanded, defaults)
     writer.write_config(config.sources, text, config.format, provenance)
     path = writer.folder.config_dir / f"expanded.{config.format}"
-    if not _reads_as(path, expanded):  # a part of the text was taken for a secret
+    if not _is_readable_as(path, expanded):  # a part of the text was taken for a secret
         with raising_record_errors():
             durable.write_text(path, text)
-        if not _reads_as(path, expanded):
+        if not _is_readable_as(path, expanded):
             raise RecordError(
                 f"{path}: reads back as another config than the one that was written\n"
                 "  this is a bug in Epochal; write the config as YAML to work around it"
@@ -506,7 +506,7 @@ def _record_options(values: dict[str, Any]) -> RecordOptions:
     return RecordOptions(**values | paths | tuples)
 
 
-def _reads_as(path: Path, expanded: Node) -> bool:
+def _is_readable_as(path: Path, expanded: Node) -> bool:
     found = load(path)
     return not found.problems and found.root.to_public() == expanded.to_public()
 
@@ -566,7 +566,7 @@ def find_withheld_secrets(record: RunRecord, config: Path, overrides: Sequence[s
         original = _load_original(record.run)
     except (EpochalError, OSError):  # the check reports what is missing
         return []
-    return list(_read_again(original, kept, missing)) if original is not None else []
+    return list(_restore_secrets(original, kept, missing)) if original is not None else []
 
 
 def _is_withheld(node: Node) -> bool:
@@ -583,7 +583,7 @@ def _load_original(run: dict[str, Any] | Any) -> Config | None:  # noqa: ANN401 
     return load(path, variant=run.get("variant"), overrides=words)
 
 
-def _read_again(original: Config, kept: Node, missing: Sequence[str]) -> Iterator[str]:
+def _restore_secrets(original: Config, kept: Node, missing: Sequence[str]) -> Iterator[str]:
     clean = redact_config(original.root)
     for key in missing:
         found, shown, recorded = original.root.find(key), clean.find(key), kept.find(key)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 END_SECONDS = 5.0
 """How long a run waits at its end for the last sample; a driver may not answer."""
 
-_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # on Linux, and in WSL
+_NVIDIA_DEVICES = ("/dev/nvidiactl", "/dev/dxg")  # on Linux, and in WSL
 
 logger = logging.getLogger(__name__)
 
@@ -200,7 +200,7 @@ class GpuSampler:
 
 def import_nvml() -> Any:  # noqa: ANN401 - a module
     """The module ``pynvml``; None if there is no NVIDIA driver, or it is not installed."""
-    if not any(Path(device).exists() for device in _DRIVERS):
+    if not any(Path(device).exists() for device in _NVIDIA_DEVICES):
         return None
     try:
         with fork_safe_import():

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from epochal.engine import RunResult
 
 _EXPLAINED = "_epochal_explained"
-_OURS = str(Path(__file__).parents[2])
-_LIBRARIES = (str(Path(sys.modules["functools"].__file__ or "").parent), "<frozen")
+_PACKAGE = str(Path(__file__).parents[2])
+_STDLIB = (str(Path(sys.modules["functools"].__file__ or "").parent), "<frozen")
 
 
 @final
@@ -45,11 +45,11 @@ def to_raised(
         error.code = result.exit_code  # `sys.exit()` within a run: it has failed
     with suppress(AttributeError):  # a class with slots; Python shows its traceback
         setattr(error, _EXPLAINED, _Explained(result.exit_code, unshown))
-    return error.with_traceback(_keep_frames_of_user(error))
+    return error.with_traceback(_keep_user_frames(error))
 
 
-def _keep_frames_of_user(error: BaseException) -> TracebackType | None:
-    """The traceback without our frames, unless the error may be ours."""
+def _keep_user_frames(error: BaseException) -> TracebackType | None:
+    """The traceback without frames of Epochal; unchanged if no user code is in it."""
     frames = []
     link = error.__traceback__
     while link is not None:
@@ -57,13 +57,13 @@ def _keep_frames_of_user(error: BaseException) -> TracebackType | None:
         link = link.tb_next
     files = [frame.tb_frame.f_code.co_filename for frame in frames]
     has_user_code = any(
-        not name.startswith((_OURS, *_LIBRARIES)) and "site-packages" not in name for name in files
+        not name.startswith((_PACKAGE, *_STDLIB)) and "site-packages" not in name for name in files
     )
     if not has_user_code and not isinstance(error, EpochalError):
         return error.__traceback__
     kept: TracebackType | None = None
     for frame, name in reversed(list(zip(frames, files, strict=True))):
-        if not name.startswith(_OURS):
+        if not name.startswith(_PACKAGE):
             kept = TracebackType(kept, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
     return kept
 

@@ -1,1 +1,1 @@
-"""Whether and where a run resumes."""
+"""Decides whether a run can be resumed, and from which checkpoint."""

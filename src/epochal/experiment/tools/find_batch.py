@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 MAX_SAMPLES = 65_536
 """The largest size to try if there is no limit and the data has no length."""
 
-_EIGHTS = 16  # above this, the advice is a multiple of eight, which is fast
+_MIN_ROUNDED = 16  # from here on, the suggested size is a multiple of eight
 
 
 @final
@@ -62,7 +62,7 @@ class BatchSearchResult:
     @property
     def advice(self) -> int:
         """The batch size to use: the most samples, rounded down to a multiple of eight."""
-        return self.samples - self.samples % 8 if self.samples >= _EIGHTS else self.samples
+        return self.samples - self.samples % 8 if self.samples >= _MIN_ROUNDED else self.samples
 
     @property
     def bytes_per_sample(self) -> float | None:

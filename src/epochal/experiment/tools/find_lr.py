@@ -130,7 +130,7 @@ def find_lr(
     if "optim" in inputs.given.parts:
         rates = {}
     try:
-        with _silent("epochal.engine.step.nonfinite_watch"):  # divergence is expected here
+        with _without_log("epochal.engine.step.nonfinite_watch"):  # divergence is expected here
             result = execute(run, runner, raise_errors=True)
     finally:
         snapshot.restore()
@@ -258,7 +258,7 @@ class _LossRecorder(Hook):
 
 
 @contextmanager
-def _silent(name: str) -> Iterator[None]:
+def _without_log(name: str) -> Iterator[None]:
     """Disable a logger in a block."""
     logger = logging.getLogger(name)
     before, logger.disabled = logger.disabled, True
@@ -269,12 +269,12 @@ def _silent(name: str) -> Iterator[None]:
 
 
 # As shares of all steps:
-_WIDTH = 0.03  # standard deviation of the smoothing window
-_REACH = 0.04  # over which a slope is measured, to both sides
-_START = 0.1  # in which rates are too small to matter, so slopes are noise
+_SMOOTHING = 0.03  # standard deviation of the smoothing window
+_SLOPE_REACH = 0.04  # half the width over which a slope is measured
+_IGNORED_START = 0.1  # the first rates are too small to change the loss
 _MOMENTUM = 0.8  # of the running mean that decides when to stop
 _MIN_POINTS = 5
-_NOISE = 2.0  # a loss falls if it drops by this many times its noise
+_MIN_NOISE_DROP = 2.0  # a smaller drop, in multiples of the noise, does not count
 DIVERGENCE_FACTOR = 4.0
 """The search ends when the loss reaches this multiple of the lowest loss."""
 
@@ -297,13 +297,13 @@ def suggest_lr(losses: Sequence[float]) -> LrSuggestion:
     """Where the loss of steps with growing rates falls fastest, and where it is lowest."""
     smoothed = smooth_losses(losses)
     count = len(smoothed)
-    first, reach = round(_START * count), max(1, round(_REACH * count))
+    first, reach = round(_IGNORED_START * count), max(1, round(_SLOPE_REACH * count))
     least = min(range(count), key=smoothed.__getitem__, default=0)
     # Behind the lowest loss it diverges, which is not noise.
     jumps = [losses[one + 1] - losses[one] for one in range(least)]
     noise = math.sqrt(sum(one * one for one in jumps) / max(1, len(jumps)) / 2)
     start = sum(losses[: count // 4]) / max(1, count // 4)
-    if least <= first or start - smoothed[least] <= _NOISE * noise:
+    if least <= first or start - smoothed[least] <= _MIN_NOISE_DROP * noise:
         return LrSuggestion(None, least, smoothed)
 
     def slope(index: int) -> float:
@@ -318,7 +318,7 @@ def smooth_losses(losses: Sequence[float]) -> tuple[float, ...]:
     """The losses smoothed by a Gaussian window, which shifts nothing."""
     if not losses:
         return ()
-    width = max(1.0, _WIDTH * len(losses))
+    width = max(1.0, _SMOOTHING * len(losses))
     reach = math.ceil(3 * width)
     window = np.exp(-0.5 * (np.arange(-reach, reach + 1) / width) ** 2)
     inside = slice(reach, reach + len(losses))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MODEL_FILE = "model.txt"
-_LAST = 10_000
+_LAST_PRIORITY = 10_000
 _NEVER_REACHED = Every(1e9, "ep")
 
 
@@ -101,7 +101,7 @@ def profile_file(
     disable_evaluation(run)
     run.events.add_hook(profiler)
     models: list[ModelSummary] = []
-    run.on("stage_end", partial(_analyze, models), priority=_LAST)
+    run.on("stage_end", partial(_analyze, models), priority=_LAST_PRIORITY)
     device = str(run.device)
     result = execute(run, runner)
     needed = profiler.num_steps_needed

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 StepDigests = dict[str, dict[str, str]]
 """The state after a step: digests by part (losses, weights, optimizer) and name."""
 
-_LAST = 10_000
+_LAST_PRIORITY = 10_000
 _HINTS = {
     "start": "the model is built differently: draw its weights from torch's own generator, "
     "and do not iterate over sets",
@@ -143,7 +143,7 @@ def trace_steps(
 class _DigestHook(Hook):
     """Computes digests after each step, and ends the run after a few steps."""
 
-    priority = _LAST
+    priority = _LAST_PRIORITY
 
     def __init__(self, steps: int) -> None:
         self.steps = steps

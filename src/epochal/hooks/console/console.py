@@ -279,7 +279,7 @@ class ScreenHandler(logging.Handler):
 class LogRedirect:
     """Shows the log on ``screen`` from construction until ``end``.
 
-    On a terminal, handlers that write to standard output or error are removed meanwhile, because
+    On a terminal, handlers that write to standard output or error are removed until then, because
     they would write over the progress bars. Elsewhere they stay, and nothing is shown twice; below
     the bar of a notebook, they leave out what it shows.
     """

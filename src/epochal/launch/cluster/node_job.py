@@ -15,7 +15,7 @@ from epochal.launch.jobs.frozen_job import read_job
 from epochal.launch.pool.devices import Device
 from epochal.launch.pool.executor import Executor, JobHandle, JobStart
 from epochal.launch.pool.local_executor import LocalExecutor
-from epochal.launch.queue.worker import can_continue
+from epochal.launch.queue.worker import can_auto_resume
 from epochal.launch.restart_policy import PREEMPTED
 from epochal.records.find import read_run
 from epochal.records.folder.folder import Parent
@@ -94,7 +94,7 @@ def plan_restart(run_dir: Path | None) -> tuple[Path | None, Parent | None]:
     if run_dir is None:
         return None, None
     try:
-        if can_continue(read_run(run_dir)):
+        if can_auto_resume(read_run(run_dir)):
             return run_dir, None
     except RecordError:  # it was killed before it wrote a record
         pass

@@ -19,8 +19,8 @@ from epochal.launch.restart_policy import PREEMPTED
 if TYPE_CHECKING:
     from pathlib import Path
 
-_KILLED = -9
-_STRATEGY = "STRICT_SPREAD"
+_KILLED_CODE = -9
+_PLACEMENT = "STRICT_SPREAD"
 _STOP_SECONDS = 120.0
 """How long the nodes of a run may take to save and end."""
 
@@ -105,7 +105,7 @@ class RayExecutor(Executor):
         words = [f"{name}={value:g}" for name, value in resources.items()]
         request = plan_node_start(start, options, int(resources["num_gpus"]))
         if options.node_range[1] > 1:
-            words = [f"{options.nodes} nodes ({_STRATEGY}), on each:", *words]
+            words = [f"{options.nodes} nodes ({_PLACEMENT}), on each:", *words]
             request = request.with_rendezvous(options.nodes, "FIRST_NODE:PORT")
         return f"ray {' '.join(words)}: {describe_node_start(start, request)}"
 
@@ -163,7 +163,7 @@ class _RayHandle(JobHandle):
         import ray
 
         if self._code is None and self._lost_since is not None:
-            self._judge_loss()
+            self._handle_lost_actor()
         elif self._code is None and ray.wait([self._answer], timeout=0)[0]:
             self._read()
         return self._code
@@ -177,7 +177,7 @@ class _RayHandle(JobHandle):
             self._lost_since = time.monotonic()
             self.is_lost = True
             self._note(f"lost its actor: {str(error).partition(chr(10))[0]}")
-            self._judge_loss()
+            self._handle_lost_actor()
         except ray.exceptions.RayTaskError as error:
             self._note(f"cannot be started: {error.cause}")
             self._end(CANNOT_START)
@@ -188,8 +188,8 @@ class _RayHandle(JobHandle):
             else:
                 self._end(code)
 
-    def _judge_loss(self) -> None:
-        """A lost node is no fault of the job; a killed actor, as for too much memory, is one."""
+    def _handle_lost_actor(self) -> None:
+        """End the job as preempted if its node was lost, else as killed, such as for memory."""
         import ray
 
         is_alive = any(node["NodeID"] == self.node and node["Alive"] for node in ray.nodes())
@@ -198,7 +198,7 @@ class _RayHandle(JobHandle):
             self._note("its node is gone")
             self._end(PREEMPTED)
         elif time.monotonic() - self._lost_since > _NODE_SECONDS:
-            self._end(_KILLED)
+            self._end(_KILLED_CODE)
 
     def _end(self, code: int) -> None:
         import ray
@@ -222,7 +222,7 @@ class _RayHandle(JobHandle):
         if self.node:
             self._actor.kill.remote()
         else:
-            self._end(_KILLED)
+            self._end(_KILLED_CODE)
 
     def _note(self, text: str) -> None:
         with durable.Appender(self._log) as log:
@@ -247,7 +247,7 @@ class _RayGroup(JobHandle):
         self._resources = resources
         names = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
         self._needs = {names[name]: value for name, value in resources.items() if value}
-        self._group = placement_group([self._needs] * self._range[0], strategy=_STRATEGY)
+        self._group = placement_group([self._needs] * self._range[0], strategy=_PLACEMENT)
         self._answer = self._group.ready()
         self._actors: list[Any] = []
         self._endpoint = ""
@@ -358,6 +358,6 @@ class _RayGroup(JobHandle):
     @override
     def kill(self) -> None:
         if not self._members and self._code is None:
-            self._end(_KILLED)
+            self._end(_KILLED_CODE)
         for one in self._members:
             one.kill()

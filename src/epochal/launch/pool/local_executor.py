@@ -37,7 +37,7 @@ A variable that a project sets when it is imported would come too late for ``tor
 the first optimizer imports, too; so this has only those of its parts that read no such variable.
 """
 
-_READ_LATER = {"CUDA_VISIBLE_DEVICES", JOB_RUN_FILE_VARIABLE, PARENT_VARIABLE}
+_JOB_VARIABLES = {"CUDA_VISIBLE_DEVICES", JOB_RUN_FILE_VARIABLE, PARENT_VARIABLE}
 """Variables that nothing reads at import, so that jobs of one server may differ in them."""
 
 
@@ -124,7 +124,7 @@ class LocalExecutor(Executor):
         if not self._imports or not is_main or not can_fork(command):
             return None
         variables = {**os.environ, **environment}
-        shared = ((name, variables[name]) for name in variables.keys() - _READ_LATER)
+        shared = ((name, variables[name]) for name in variables.keys() - _JOB_VARIABLES)
         return _ServerKey(cwd, frozenset(shared))
 
     def _get_server(self, key: _ServerKey) -> ForkServer:

@@ -32,9 +32,9 @@ CANNOT_START = 71
 """The exit code of a job that could not be started, as EX_OSERR of sysexits.h."""
 
 _MAX_ENDED = 1000
-_STOPPING = ("SIGTERM", "SIGHUP")
-_REPEATED_SECONDS = 0.2
-"""Signals to stop that follow each other more closely than this are one request."""
+_STOP_SIGNALS = ("SIGTERM", "SIGHUP")
+_DEBOUNCE_SECONDS = 0.2
+"""Stop signals within this time count as one request."""
 
 
 Mode = Literal["running", "draining", "stopping", "killing"]
@@ -262,7 +262,7 @@ class Pool:
     def _handle_stop(self, number: int, frame: FrameType | None) -> None:
         # Linux sends SIGTERM once for each thread of a parent that was killed.
         before, self._last_stop = self._last_stop, self.clock()
-        if self._last_stop - before >= _REPEATED_SECONDS:
+        if self._last_stop - before >= _DEBOUNCE_SECONDS:
             self.advance("killing" if self.mode == "stopping" else "stopping")
 
     @contextmanager
@@ -274,7 +274,7 @@ class Pool:
         handlers: dict[int, Callable[[int, FrameType | None], None]] = {
             signal.SIGINT: self._handle_interrupt
         }
-        for name in _STOPPING:
+        for name in _STOP_SIGNALS:
             if hasattr(signal, name):
                 handlers[getattr(signal, name)] = self._handle_stop
         if hasattr(signal, "SIGCHLD"):

@@ -269,7 +269,7 @@ class Queue:
         needed = {name for job in jobs for name in job.after}
         states = self._read_states() if needed else {}
         known = {
-            name: _judge_job(name, states.get(name)) if name.isdecimal() else _judge_run(Path(name))
+            name: _check_job(name, states.get(name)) if name.isdecimal() else _check_run(Path(name))
             for name in needed
         }
         found: dict[int, Obstacle] = {}
@@ -339,7 +339,7 @@ class Queue:
         return done.rowcount == 1
 
 
-def _judge_job(name: str, state: str | None) -> Obstacle | None:
+def _check_job(name: str, state: str | None) -> Obstacle | None:
     """Why a job that another one needs is an obstacle; None if it has finished."""
     if state is None:
         return Obstacle(f"job {name} is not known any more", is_lasting=True)
@@ -349,7 +349,7 @@ def _judge_job(name: str, state: str | None) -> Obstacle | None:
     return Obstacle(f"job {name} {verb}{state}", is_lasting=state in ENDED)
 
 
-def _judge_run(folder: Path) -> Obstacle | None:
+def _check_run(folder: Path) -> Obstacle | None:
     """Why a run that a job needs is an obstacle; None if it has finished."""
     try:
         status = read_run(folder).summary.status

@@ -130,7 +130,7 @@ class QueueBacklog(Backlog):
         is_complete = (
             record is not None
             and record.summary.status in COMPLETED_STATUSES
-            and not _is_untouched(job, record)
+            and not _ended_before_job(job, record)
         )
         error = _describe(job, end, record)
         values: dict[str, object] = {"run_dir": str(run_dir or ""), "code": end.code}
@@ -228,7 +228,7 @@ def _to_waiting(
     job: QueuedJob, frozen: FrozenJob, lock: durable.HeldLock | None = None
 ) -> WaitingJob:
     record = find_record(job.run_dir)
-    may_resume = can_resume if frozen.is_resume else can_continue
+    may_resume = can_resume if frozen.is_resume else can_auto_resume
     is_resumed = record is not None and may_resume(record)
     parent = None if is_resumed or job.run_dir is None else Parent(job.run_dir.name, "retried")
     if frozen.parent and job.run_dir is None:
@@ -245,24 +245,24 @@ def _to_waiting(
     )
 
 
-def can_continue(record: RunRecord) -> bool:
-    """Whether a run can be resumed: a training whose config was written."""
+def can_auto_resume(record: RunRecord) -> bool:
+    """Whether a run can be resumed automatically: an unfinished training with a config."""
     if record.summary.runner in _EVALUATIONS or record.summary.status in COMPLETED_STATUSES:
         return False
     return find_expanded_config(record.path) is not None
 
 
 def can_resume(record: RunRecord) -> bool:
-    """Whether a user may resume a run: as ``can_continue``, and also one that was asked to stop."""
+    """Whether a run can be resumed on request: also one that was asked to stop."""
     summary = record.summary
     if summary.status == "stopped" and summary.reason.startswith(STOP_REQUESTED):
         is_training = summary.runner not in _EVALUATIONS
         return is_training and find_expanded_config(record.path) is not None
-    return can_continue(record)
+    return can_auto_resume(record)
 
 
-def _is_untouched(job: QueuedJob, record: RunRecord) -> bool:
-    """Whether a job that resumes a run was killed before it began: the end is an old one."""
+def _ended_before_job(job: QueuedJob, record: RunRecord) -> bool:
+    """Whether the run ended before the job that resumes it was started."""
     try:
         is_resume, ended = read_job(job.file).is_resume, str(record.summary.ended)
         return is_resume and datetime.fromisoformat(ended).timestamp() < (job.started or 0.0)

@@ -30,8 +30,8 @@ _ATTEMPT = "attempt-"
 MAX_COPY_BYTES = 1 << 32
 """The largest file that can be copied, since it is read into memory."""
 
-_NUMBERS = ("size", "mode", "is_redacted")
-_ALWAYS = ("size", "mode", "version", "digest")
+_INTEGER_FIELDS = ("size", "mode", "is_redacted")
+_ALWAYS_WRITTEN = ("size", "mode", "version", "digest")
 
 SkipReason = Literal[
     "link", "fifo", "socket", "device", "submodule", "data", "large", "many", "deep", "secret",
@@ -154,7 +154,7 @@ def _lines(name: str, entries: Sequence[CodeFile | SkippedEntry]) -> bytes:
 def _to_fields(value: CodeFile | SkippedEntry | Framework) -> dict[str, Any]:
     """The fields without default values."""
     found = {name: getattr(value, name) for name in value.__slots__}
-    return {name: one for name, one in found.items() if one or name in _ALWAYS}
+    return {name: one for name, one in found.items() if one or name in _ALWAYS_WRITTEN}
 
 
 def find_code_dir(run_dir: Path, attempt: int = 0) -> Path:
@@ -187,20 +187,20 @@ def _from_json(value: Mapping[str, Any]) -> CodeManifest:
     own = value.get("epochal")
     return CodeManifest(
         project=str(value["project"]),
-        files=tuple(CodeFile(**_checked(one, CodeFile)) for one in value["files"]),
-        others=tuple(SkippedEntry(**_checked(one, SkippedEntry)) for one in value["others"]),
-        framework=None if own is None else Framework(**_checked(own, Framework)),
+        files=tuple(CodeFile(**_check_fields(one, CodeFile)) for one in value["files"]),
+        others=tuple(SkippedEntry(**_check_fields(one, SkippedEntry)) for one in value["others"]),
+        framework=None if own is None else Framework(**_check_fields(own, Framework)),
         left_out=int(value.get("left_out", 0)),
     )
 
 
-def _checked(
+def _check_fields(
     entry: Mapping[str, Any], kind: type[CodeFile | SkippedEntry | Framework]
 ) -> dict[str, Any]:
     """The known fields of an entry; raises for wrong types and paths outside of the folder."""
     known = {name: value for name, value in entry.items() if name in kind.__slots__}
     for name, value in known.items():
-        if not isinstance(value, int if name in _NUMBERS else str):
+        if not isinstance(value, int if name in _INTEGER_FIELDS else str):
             raise TypeError(name)
         if isinstance(value, int) and value < 0:
             raise ValueError(name)

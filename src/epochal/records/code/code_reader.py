@@ -60,18 +60,18 @@ class CodeReader:
         """Contents that the store lacks."""
 
     def read(self, found: CandidateFile) -> None:
-        """Add a file that a walk found."""
+        """Add a file that the scan of the project found."""
         known = self.seen.find(found.path, found.stamp)
         max_bytes = MAX_COPY_BYTES if found.is_wanted else self.max_bytes
-        if known is not None and self._is_still_good(found.path, known, max_bytes):
+        if known is not None and self._is_usable(found.path, known, max_bytes):
             self.files.append(
                 CodeFile(found.path, known.sha256, known.size, found.mode, known.is_redacted)
             )
             return
         self._read(found.path, found.mode, max_bytes)
 
-    def _is_still_good(self, path: str, known: CachedFile, max_bytes: int) -> bool:
-        """Whether the stored content of an unchanged file is usable: it may hold a new secret."""
+    def _is_usable(self, path: str, known: CachedFile, max_bytes: int) -> bool:
+        """Whether the stored content of an unchanged file can be reused: it holds no new secret."""
         if self.store is None or not self.store.has(known.sha256, known.size):
             return False
         if not self._secrets:
@@ -88,7 +88,7 @@ class CodeReader:
         self._read(path, 0o644, _MAX_IMPORTED_BYTES)
 
     def read_imported(self, before: CodeManifest) -> None:
-        """Add the files of an earlier attempt that no walk finds, such as imported ones."""
+        """Add files of an earlier attempt that the scan does not find, such as imported ones."""
         known = {file.path for file in self.files}
         for path in before.by_path:
             if path not in known and (self.root / path).is_file():
@@ -117,9 +117,9 @@ class CodeReader:
         if content is None:
             self.others.append(SkippedEntry(path, "large", "it grew, or is no longer a file"))
             return
-        self._take(path, mode, content)
+        self._add_content(path, mode, content)
 
-    def _take(self, path: str, mode: int, content: FileContent) -> None:
+    def _add_content(self, path: str, mode: int, content: FileContent) -> None:
         data = remove_secrets(content.data, path)
         if data is None:
             self.others.append(SkippedEntry(path, "secret", "it contains a secret"))
@@ -153,20 +153,20 @@ class CodeWriter:
         self, files: Iterable[CodeFile], before: Iterable[CodeFile] = ()
     ) -> tuple[list[CodeFile], list[SkippedEntry]]:
         """The files that were written, and those that could not be."""
-        taken = {_folded(name) for file in before for name in with_parents(file.path)}
+        taken = {_casefold_path(name) for file in before for name in with_parents(file.path)}
         kept, others = [], []
         ordered = sorted(files, key=lambda file: file.path)
-        folders = {_folded(name) for file in ordered for name in with_parents(file.path)[1:]}
+        folders = {_casefold_path(name) for file in ordered for name in with_parents(file.path)[1:]}
         for file in ordered:
-            is_clash = _folded(file.path) in taken or _folded(file.path) in folders
-            taken.add(_folded(file.path))
-            placed = self._aside(file) if is_clash else file
+            is_clash = _casefold_path(file.path) in taken or _casefold_path(file.path) in folders
+            taken.add(_casefold_path(file.path))
+            placed = self._rename_clash(file) if is_clash else file
             try:
                 try:
-                    self._place(placed)
+                    self._write_file(placed)
                 except OSError:  # the file system refuses the name
-                    placed = self._aside(file)
-                    self._place(placed)
+                    placed = self._rename_clash(file)
+                    self._write_file(placed)
             except OSError as error:
                 reason = describe_os_error(error)
                 others.append(SkippedEntry(file.path, "unwritten", reason))
@@ -174,10 +174,10 @@ class CodeWriter:
                 kept.append(placed)
         return kept, others
 
-    def _aside(self, file: CodeFile) -> CodeFile:
+    def _rename_clash(self, file: CodeFile) -> CodeFile:
         return replace(file, at=f"{ASIDE_DIR}/{file.sha256}")
 
-    def _place(self, file: CodeFile) -> None:
+    def _write_file(self, file: CodeFile) -> None:
         target = self.folder / file.place
         if target.parent not in self._made:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -195,7 +195,7 @@ class CodeWriter:
             durable.write_readonly(target, self.fetch(file))  # removed in the meantime
 
 
-def _folded(path: str) -> str:
+def _casefold_path(path: str) -> str:
     """The path on a file system that ignores case and Unicode normalization."""
     return unicodedata.normalize("NFC", path).casefold()
 

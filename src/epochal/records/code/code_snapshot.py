@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-_MAX_OTHERS = 2_000
+_MAX_SKIPPED = 2_000
 _SHOWN = 3
-_TROUBLE = ("unreadable", "unwritten")
-_BEYOND = ("data", "large", "many", "secret")
+_FAILED_REASONS = ("unreadable", "unwritten")
+_LIMIT_REASONS = ("data", "large", "many", "secret")
 _CHANGED = "it changed while the run started"
 _INCOMPLETE = "the record's copy of the code is not complete"
 
@@ -90,13 +90,13 @@ class CodeSnapshot:
         )
         scanner.scan()
         reader = self._make_reader(own.digest)
-        chosen, beyond = select_files(scanner.found, self.limits)
+        chosen, limited = select_files(scanner.found, self.limits)
         for found in chosen:
             reader.read(found)
         before = read_manifest(self.run_dir, self.attempt) if self.attempt else None
         if before is not None:
             reader.read_imported(before)
-        others = sorted([*scanner.others, *beyond, *reader.others], key=lambda other: other.path)
+        others = sorted([*scanner.others, *limited, *reader.others], key=lambda other: other.path)
         now = CodeManifest(project="", files=_sorted(reader.files), others=tuple(others))
         if before is not None and before.digest == now.digest and _is_same(before.framework, own):
             return SnapshotResult(before.digest)
@@ -120,9 +120,9 @@ class CodeSnapshot:
         manifest = CodeManifest(
             project=str(self.project.absolute()).encode("utf-8", "replace").decode(),
             files=_sorted(files),
-            others=tuple(others[:_MAX_OTHERS]),
+            others=tuple(others[:_MAX_SKIPPED]),
             framework=self._write_framework(folder, own),
-            left_out=max(len(others) - _MAX_OTHERS, 0),
+            left_out=max(len(others) - _MAX_SKIPPED, 0),
         )
         durable.write_bytes(folder / CODE_MANIFEST_FILE, manifest.to_json())
         notes = _notes(others, reader.seen)
@@ -234,17 +234,17 @@ def _is_behind_link(path: str, others: Iterable[SkippedEntry]) -> bool:
 
 def _notes(others: Sequence[SkippedEntry], seen: FileCache) -> tuple[str, ...]:
     """Report failures every time, and files skipped for their size or content once."""
-    failed = [f"{one.path} ({one.text})" for one in others if one.kind in _TROUBLE]
+    failed = [f"{one.path} ({one.text})" for one in others if one.kind in _FAILED_REASONS]
     notes = [f"{_INCOMPLETE}: {_list(failed)}"] if failed else []
-    beyond = [one for one in others if one.kind in _BEYOND and one.text]
-    if seen.update_reported(frozenset(one.path for one in beyond[:_MAX_OTHERS])):
-        names = _list([f"{one.path} ({one.text})" for one in beyond])
-        notes.append(f"not in the record's copy of the code: {names}{_hint_to_keep(beyond)}")
+    limited = [one for one in others if one.kind in _LIMIT_REASONS and one.text]
+    if seen.update_reported(frozenset(one.path for one in limited[:_MAX_SKIPPED])):
+        names = _list([f"{one.path} ({one.text})" for one in limited])
+        notes.append(f"not in the record's copy of the code: {names}{_hint_to_keep(limited)}")
     return tuple(notes)
 
 
-def _hint_to_keep(beyond: Sequence[SkippedEntry]) -> str:
-    large = [f"!{one.path}" for one in beyond if one.kind != "secret" and one.path != "."]
+def _hint_to_keep(limited: Sequence[SkippedEntry]) -> str:
+    large = [f"!{one.path}" for one in limited if one.kind != "secret" and one.path != "."]
     return f"; to keep more: record.ignore: {large[:_SHOWN]}" if large else ""
 
 

@@ -1,4 +1,4 @@
-"""Distinguishes code, configs and data; secrets are removed from code and configs only."""
+"""Classifies files as code, config or data, and removes secrets from code and configs."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from epochal.records.code.file_content import FileStamp
 
-_DATA_SHARE = 4
+_DATA_FACTOR = 4
 
 
 @final
@@ -41,7 +41,7 @@ class SnapshotLimits:
     @property
     def max_data_bytes(self) -> int:
         """Total size of files other than code."""
-        return _DATA_SHARE * self.max_file_bytes
+        return _DATA_FACTOR * self.max_file_bytes
 
 
 @final
@@ -94,7 +94,7 @@ def select_files(
             chosen += group.files
             files_left, bytes_left = files_left - len(group.files), bytes_left - group.size
         else:
-            others.append(group.left_out(limits))
+            others.append(group.to_skipped_entry(limits))
     return [*chosen, *(file for file in found if file.is_wanted)], others
 
 
@@ -109,7 +109,7 @@ class _DataGroup:
     def is_config(self) -> bool:
         return get_file_kind(self.files[0].path) == "config"
 
-    def left_out(self, limits: SnapshotLimits) -> SkippedEntry:
+    def to_skipped_entry(self, limits: SnapshotLimits) -> SkippedEntry:
         count, size = len(self.files), format_bytes(self.size)
         is_data = count > limits.max_data_files or self.size > limits.max_data_bytes
         kind: SkipReason = "data" if is_data else "many"

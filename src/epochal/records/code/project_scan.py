@@ -32,10 +32,10 @@ _ENVIRONMENTS = {"pyvenv.cfg", "conda-meta"}
 _RECORD_FILES = {"run.json", "status.json"}
 _IGNORE_FILE = ".gitignore"
 _MAX_IGNORE_BYTES = 1 << 16
-_MANY = 20
+_MIN_DATA_FILES = 20
 """A folder with this many files and no code is data."""
 
-_KINDS: tuple[tuple[int, SkipReason], ...] = (
+_SPECIAL_FILES: tuple[tuple[int, SkipReason], ...] = (
     (stat.S_IFIFO, "fifo"),
     (stat.S_IFSOCK, "socket"),
     (stat.S_IFCHR, "device"),
@@ -136,7 +136,7 @@ class ProjectScanner:
             self._add_entry(entry, f"{prefix}{entry.name}", place, groups)
         for group, files in groups.items():
             self._add_files(group, files)
-        if folder and all(groups) and sum(map(len, groups.values())) >= _MANY:
+        if folder and all(groups) and sum(map(len, groups.values())) >= _MIN_DATA_FILES:
             self._data_folders |= {folder, place.parent} - {""}
 
     def _skip_special_folder(self, folder: str, names: set[str]) -> bool:
@@ -220,7 +220,7 @@ class ProjectScanner:
                 self._skip(path, "unreadable", describe_os_error(error))
 
     def _add_file(self, path: str, group: str | None, status: os.stat_result) -> None:
-        kind = next((k for bits, k in _KINDS if stat.S_IFMT(status.st_mode) == bits), None)
+        kind = next((k for bits, k in _SPECIAL_FILES if stat.S_IFMT(status.st_mode) == bits), None)
         if kind is not None:
             self._skip(path, kind)
         elif status.st_size > self._max_bytes(group):

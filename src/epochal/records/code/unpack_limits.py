@@ -1,4 +1,4 @@
-"""Limits on what a copied run may write when its code is restored: names, number and size."""
+"""Checks paths, number and size of the files in a run before its code is restored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DRIVE = re.compile("[A-Za-z]:")
 
 
 def require_room(manifest: CodeManifest, target: Path) -> None:
-    """Refuse a manifest with more files or bytes than any project, or than the disk has free."""
+    """Refuse a manifest with too many files or bytes for a project or for the free disk space."""
     entries, size = manifest.num_entries, manifest.num_bytes
     parent = next(folder for folder in (target, *target.absolute().parents) if folder.exists())
     free = shutil.disk_usage(parent).free

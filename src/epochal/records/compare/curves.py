@@ -94,13 +94,13 @@ def compare_curves(
         if len(curve[0]):
             merged[name] = curve
     bitwise = _find_divergence(merged, 0.0)
-    resumed = (_restarts(one, bitwise), _restarts(other, bitwise))
+    resumed = (_list_resume_steps(one, bitwise), _list_resume_steps(other, bitwise))
     return CurveComparison(
         num_series=len(merged),
         num_points=sum(len(steps) for steps, _, _ in merged.values()),
         bitwise=bitwise,
         beyond=None if bitwise is None else _find_divergence(merged, tolerance),
-        same_until=_last_before(merged, bitwise),
+        same_until=_last_equal(merged, bitwise),
         num_uneven=num_uneven,
         left_out=tuple(name for name in shared if name not in names),
         resumed=resumed,
@@ -160,7 +160,7 @@ def _differs(
     return differs
 
 
-def _last_before(merged: dict[str, _AlignedSeries], divergence: Divergence | None) -> int | None:
+def _last_equal(merged: dict[str, _AlignedSeries], divergence: Divergence | None) -> int | None:
     lasts = []
     for steps, _, _ in merged.values():
         before = steps if divergence is None else steps[steps < divergence.step]
@@ -168,6 +168,6 @@ def _last_before(merged: dict[str, _AlignedSeries], divergence: Divergence | Non
     return max(lasts, default=None)
 
 
-def _restarts(record: RunRecord, divergence: Divergence | None) -> tuple[int, ...]:
+def _list_resume_steps(record: RunRecord, divergence: Divergence | None) -> tuple[int, ...]:
     steps: Sequence[int] = [one.step for one in record.attempts if one.checkpoint]
     return tuple(step for step in steps if divergence is not None and step <= divergence.step)

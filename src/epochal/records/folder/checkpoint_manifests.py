@@ -33,7 +33,7 @@ SHARD_PREFIX = "shard-"
 DAMAGED_SUFFIX = ".damaged"
 """Suffix of checkpoints that were found damaged and renamed."""
 
-_AT_AN_END = {"end", "error", "preempted"}
+_END_REASONS = {"end", "error", "preempted"}
 
 LINK_NAMES = ("last", "best")
 """Links to checkpoints for users; never read by Epochal."""
@@ -107,7 +107,7 @@ class CheckpointManifest:
     @property
     def is_regular(self) -> bool:
         """Whether it was saved for another reason than the end of the run."""
-        return not {*self.reason.split(", ")} <= _AT_AN_END
+        return not {*self.reason.split(", ")} <= _END_REASONS
 
     @property
     def score(self) -> float | None:

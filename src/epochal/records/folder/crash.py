@@ -1,4 +1,4 @@
-"""What a crash of native code, such as a segmentation fault, left in a run folder."""
+"""Reads the traceback that a native crash, such as a segmentation fault, left in a run folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Creates run folders, names their parts, and passes parents and supervisors to child processes."""
+"""Creates run folders, names their files, and passes the parent run to child processes."""
 
 from __future__ import annotations
 

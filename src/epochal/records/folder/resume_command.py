@@ -1,4 +1,4 @@
-"""How a run can be resumed, if it can be."""
+"""Finds the command that resumes a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_CHANGE = "optim.lr=... --allow-changed"
+_CHANGE_HINT = "optim.lr=... --allow-changed"
 
 
 def find_resume_command(folder: Path, epochal: str = "epochal") -> str:
@@ -29,11 +29,11 @@ def find_resume_command(folder: Path, epochal: str = "epochal") -> str:
     if not any(find_checkpoints(one / "checkpoints") for one in (folder, *folder.glob("folds/*"))):
         return ""
     facts = durable.find_object(folder / "run.json")
-    if facts.get("given") or find_unnamed_class(facts):  # its config does not describe every part
+    if facts.get("given") or find_unnamed_class(facts):  # only its script has all parts
         return f"run the script again, with choices={{'resume': {str(folder)!r}}}"
     has_diverged = durable.find_object(folder / "status.json").get("status") == DIVERGED
     command = f"{epochal} resume {name_run(folder)}{_describe_processes(facts)}"
-    return command + f" {_CHANGE}" * has_diverged
+    return command + f" {_CHANGE_HINT}" * has_diverged
 
 
 def _describe_processes(facts: Mapping[str, Any]) -> str:

@@ -29,7 +29,7 @@ _MAX_WAIT_SECONDS = 1.0
 """How long to wait for another process that refreshes; then the last state is used."""
 
 _POLL_SECONDS = 0.02
-_WEIGHTS = "10.0, 5.0, 1.0"
+_SEARCH_WEIGHTS = "10.0, 5.0, 1.0"
 """Weights of matches in texts of users, in values that were set, and in defaults."""
 
 
@@ -106,7 +106,7 @@ class Index:
         match = to_fts_query(words.split())
         if not match:
             return []
-        order = f"bm25(search, {_WEIGHTS}), rowid DESC"
+        order = f"bm25(search, {_SEARCH_WEIGHTS}), rowid DESC"
         rows = self.fetch(
             f"SELECT rowid FROM search WHERE search MATCH ? ORDER BY {order}", [match]
         )
@@ -144,10 +144,10 @@ class Index:
         self.is_shared = is_network_file_system(find_file_system(path.parent)[0])
         is_trusted = store.is_trusted(path)
         is_there = is_trusted or (path.exists() and store.is_being_written(path))
-        if not (is_there and self._opens(path)):
+        if not (is_there and self._try_open(path)):
             self._replace(is_damaged=is_trusted)
 
-    def _opens(self, path: Path) -> bool:
+    def _try_open(self, path: Path) -> bool:
         """Open a file if its tables are there."""
         try:
             self._open_reader(path)

@@ -271,7 +271,7 @@ def put_aside(path: Path) -> Path | None:
         else:
             side.unlink(missing_ok=True)
     aside = path.with_name(path.name + _ASIDE_SUFFIX)
-    if path.is_dir() or aside.is_dir():  # never replace what may be the user's
+    if path.is_dir() or aside.is_dir():  # do not overwrite a file that may be the user's
         aside = _find_free(path)
     with suppress(FileNotFoundError):
         path.replace(aside)

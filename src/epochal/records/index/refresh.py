@@ -94,7 +94,7 @@ def refresh_tables(
 
 @final
 class _Batch:
-    """Transactions that are long enough to be fast, and short enough for readers."""
+    """Commits often enough that readers do not wait, but not after each run."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""Signs that a process works on a run folder: its lease, its heartbeat, and reserved disk space."""
+"""The lock and heartbeat of the process that works on a run folder, and reserved disk space."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ LEASE_FILE = "lease.json"
 HEARTBEAT_FILE = "heartbeat.json"
 BEAT_SECONDS = 15.0
 WATCH_SECONDS = 2.0
-"""How often a process looks whether it is asked to stop, and still owns its folder."""
+"""How often a process checks for a stop request, and whether it still owns its folder."""
 
 STALE_AFTER_BEATS = 4
 """Missed heartbeats after which a process that cannot be tested counts as gone."""
 
-_SIGNS = (HEARTBEAT_FILE, LEASE_FILE, "status.json", "metrics.bin")
+_LIVENESS_FILES = (HEARTBEAT_FILE, LEASE_FILE, "status.json", "metrics.bin")
 
 
 @final
@@ -62,7 +62,7 @@ class Lease:
 
     def is_held(self) -> bool:
         """Whether this process still owns the folder; a lost lease stays lost."""
-        if not self.loss and (loss := self._find_loss()):
+        if not self.loss and (loss := self._find_loss_reason()):
             self.loss = loss
             self.on_loss(loss)
         return not self.loss
@@ -82,13 +82,13 @@ class Lease:
                 "  this process stopped, and writes nothing more there"
             )
 
-    def _find_loss(self) -> str:
+    def _find_loss_reason(self) -> str:
         try:
             if self._file.is_current():
                 return ""
         except OSError:  # a network file system may be unavailable for a while
             return ""
-        if not (self._folder / "status.json").exists():  # a late write may have made a new folder
+        if not (self._folder / "status.json").exists():  # a late write may create the folder again
             return "the folder of the run was deleted or moved"
         owner = durable.find_object(self._path)
         if not owner:
@@ -150,16 +150,16 @@ def is_owner_alive(folder: Path, owner: Mapping[str, Any], *, now: float | None 
             return False
         if shares_process_ids(owner):
             return not is_owner_gone(owner)
-    last = _last_sign(folder)
+    last = _last_write_time(folder)
     if owner["host"] == host_name() and not is_on_this_machine(owner) and last < _boot_time():
         return False  # it did not survive the reboot
     return (time.time() if now is None else now) - last <= STALE_AFTER_BEATS * _read_beat(folder)
 
 
-def _last_sign(folder: Path) -> float:
+def _last_write_time(folder: Path) -> float:
     """When the process of a run last wrote a file; 0.0 if it never did."""
     times = [0.0]
-    for name in _SIGNS:
+    for name in _LIVENESS_FILES:
         with suppress(OSError):
             times.append((folder / name).stat().st_mtime)
     return max(times)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_START_FIELD = 19  # of /proc/PID/stat after the name: when it started, in ticks since boot
+_START_FIELD = 19  # field of /proc/PID/stat after the name: start time in ticks since boot
 
 
 def host_name() -> str:

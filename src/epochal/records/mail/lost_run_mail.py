@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _FOLDER = "expected"
 _ACTIVE = ("starting", "running")
 _SUPERVISED_SECONDS = 600.0
-"""How long a run without heartbeat may be between two processes of its supervisor."""
+"""How long a supervised run may have no heartbeat, between two of its processes."""
 
 
 @final
@@ -49,7 +49,7 @@ class ExpectedMail:
 
     monitor: str = ""
     mode: str = ""
-    """The metric that decides, and which way is better."""
+    """The monitored metric, and whether smaller or larger is better."""
 
     owner: Mapping[str, Any] = field(default_factory=dict)
     """The process that reports the end: the run's own, or its supervisor."""

@@ -27,7 +27,7 @@ SIGNATURE = "signature"
 """The entry of a file that holds its signature."""
 
 _KEY_BYTES = 32
-_PRIVATE = 0o600
+_KEY_MODE = 0o600
 
 
 class KeyUnusableError(Exception):
@@ -41,7 +41,7 @@ def find_key_path() -> Path:
     except RuntimeError as error:
         raise KeyUnusableError("this user has no home folder\n  set HOME") from error
     path = Path(home) / "epochal" / "signing.key"
-    earlier = path.with_name("mail.key")  # its name when it signed nothing but mail
+    earlier = path.with_name("mail.key")  # the name of the key in earlier versions
     if not os.path.lexists(path) and os.path.lexists(earlier):
         with suppress(OSError):
             path.hardlink_to(earlier)  # frozen jobs may have an Epochal that reads this one
@@ -122,7 +122,7 @@ def _create_key(path: Path) -> None:
     durable.make_dir(path.parent, exist_ok=True)
     temporary = durable.system.temporary_name(path)
     key = os.urandom(_KEY_BYTES)
-    durable.system.create(temporary, lambda file: durable.system.write_all(file, key), _PRIVATE)
+    durable.system.create(temporary, lambda file: durable.system.write_all(file, key), _KEY_MODE)
     try:
         with suppress(FileExistsError):
             path.hardlink_to(temporary)

@@ -78,7 +78,7 @@ class CurveMemory:
             if (before := self._kept.pop(folder, None)) is not None:
                 self._num_bytes -= before.num_bytes
             kept.num_bytes = kept.curves.num_bytes
-            self._kept[folder] = kept  # as the newest
+            self._kept[folder] = kept  # as the most recently used
             self._num_bytes += kept.num_bytes
             while self._num_bytes > self._max_bytes:
                 self._num_bytes -= self._kept.popitem(last=False)[1].num_bytes

@@ -27,10 +27,12 @@ HOOKS_PREFIX = "hooks/"
 """Prefix of the time of each hook."""
 
 _SMALLEST_SHARE = 0.005
-_SHORT_SECONDS = 2.0
-_PERIODS = {"Console": "log.console_every", "Recording": "log.record_every"}
-_NOTABLE = {DATA_WAIT: 0.1, EVALUATION: 0.3, SAVING: 0.1, CAPTURE: 0.2, STARTUP: 0.3, OTHER: 0.2}
-_NOTABLE_HOOK = 0.05
+_MIN_ADVICE_SECONDS = 2.0
+_HOOK_PERIODS = {"Console": "log.console_every", "Recording": "log.record_every"}
+_SHARES = {DATA_WAIT: 0.1, EVALUATION: 0.3, SAVING: 0.1, CAPTURE: 0.2, STARTUP: 0.3, OTHER: 0.2}
+"""The share of a part from which on there is advice about it."""
+
+_HOOK_SHARE = 0.05
 _REMEDIES = {
     EVALUATION: "evaluate less often with train.eval_every",
     SAVING: "save less often, or to a faster disk",
@@ -129,8 +131,8 @@ def compute_time_shares(times: Mapping[str, float]) -> list[TimeShare]:
     if total <= 0:
         return []
     shares = [
-        TimeShare(_name(part), seconds, seconds / total, _describe_start(times) * (part == STARTUP))
-        for part, seconds in _join_start(times).items()
+        TimeShare(_name(part), seconds, seconds / total, _startup_note(times) * (part == STARTUP))
+        for part, seconds in _merge_startup(times).items()
         if part != OTHER and seconds >= _SMALLEST_SHARE * total
     ]
     shares.sort(key=lambda one: -one.seconds)
@@ -144,7 +146,7 @@ def suggest_speedup(
     times: Mapping[str, float],
     device_time: Mapping[str, float],
     *,
-    shortest: float = _SHORT_SECONDS,
+    shortest: float = _MIN_ADVICE_SECONDS,
 ) -> str:
     """What would make such a run faster, in one sentence; empty without times.
 
@@ -156,7 +158,7 @@ def suggest_speedup(
     total = sum(times.values())
     if total <= 0:
         return ""
-    parts = _join_start(times)
+    parts = _merge_startup(times)
     if total - parts[STARTUP] < shortest:
         return "the run is too short to find what slows it down"
     notable = {
@@ -205,7 +207,7 @@ def is_startup_part(part: str) -> bool:
     return part.partition("/")[0] == STARTUP
 
 
-def _join_start(times: Mapping[str, float]) -> dict[str, float]:
+def _merge_startup(times: Mapping[str, float]) -> dict[str, float]:
     """The parts, with the whole start-up as one."""
     rest = {part: seconds for part, seconds in times.items() if not is_startup_part(part)}
     return rest | {
@@ -213,7 +215,7 @@ def _join_start(times: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def _describe_start(times: Mapping[str, float]) -> str:
+def _startup_note(times: Mapping[str, float]) -> str:
     """The largest phase of the start-up; empty if only the total is known."""
     named = {part: times[part] for part in times if is_startup_part(part) and part != STARTUP}
     if not named:
@@ -228,8 +230,8 @@ def _name(part: str) -> str:
 
 def _threshold(part: str) -> float:
     if part.startswith(HOOKS_PREFIX):
-        return _NOTABLE_HOOK
-    return _NOTABLE.get(part, 1.1)
+        return _HOOK_SHARE
+    return _SHARES.get(part, 1.1)
 
 
 def _advise_on(part: str, share: float) -> str:
@@ -240,7 +242,7 @@ def _advise_on(part: str, share: float) -> str:
         )
     name = _name(part)
     if part.startswith(HOOKS_PREFIX):
-        key = _PERIODS.get(name)
+        key = _HOOK_PERIODS.get(name)
         remedy = f"raise {key}" if key else "call it less often with every:"
         return f"{name} took {share:.0%} of the time: {remedy}"
     return f"{name} took {share:.0%} of the time: {_REMEDIES[part]}"

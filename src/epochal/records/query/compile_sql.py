@@ -112,19 +112,19 @@ class Compiler:
     def _compare_fact(self, fact: Fact, operand: Operand) -> Sql:
         column = self._fact(fact)
         if fact.kind == "text":
-            return _known(column, _text_fact_test(fact, operand))
+            return _false_if_null(column, _text_fact_test(fact, operand))
         if fact.kind == "time":
             return _within(fact, operand, operand.read_period(fact.shown, self._names.now))
         if fact.kind == "length":
             seconds = operand.read_seconds(fact.shown)
-            return _known(column, Sql(f"{operand.operator} ?", (seconds,)))
+            return _false_if_null(column, Sql(f"{operand.operator} ?", (seconds,)))
         if fact.column in FLAGS and operand.text.casefold() in _BOOLEANS:
             flag = _BOOLEANS[operand.text.casefold()]
-            return _known(column, Sql(f"{operand.operator} ?", (flag,)))
+            return _false_if_null(column, Sql(f"{operand.operator} ?", (flag,)))
         number = operand.read_number(fact.shown)
         if _is_nan(number):
             raise operand.error(f"{fact.shown} is never nan", f"write {fact.shown} is missing")
-        return _known(column, Sql(f"{operand.operator} ?", (number,)))
+        return _false_if_null(column, Sql(f"{operand.operator} ?", (number,)))
 
 
 def _text_fact_test(fact: Fact, operand: Operand) -> Sql:
@@ -162,7 +162,7 @@ def _within(fact: Fact, operand: Operand, period: Period) -> Sql:
         ">=": Sql(">= ?", (begin,)),
     }
     test = tests[operand.operator]
-    return _known(moment, Sql(test.text.format(moment.text), test.values))
+    return _false_if_null(moment, Sql(test.text.format(moment.text), test.values))
 
 
 def _compare_measure(measure: Measure, operand: Operand) -> Sql:
@@ -183,7 +183,7 @@ def _compare_config(key: ConfigKey, operand: Operand) -> Sql:
 
 def _config_test(operand: Operand) -> Sql:
     if operand.operator == "~":
-        return _known(Sql("text"), _text_test("~", operand.text))
+        return _false_if_null(Sql("text"), _text_test("~", operand.text))
     text, number = operand.text, None
     if not operand.value.is_quoted:
         number = operand.find_number()
@@ -217,7 +217,7 @@ def _join(operator: str, parts: list[Sql]) -> Sql:
     return Sql(f"({text})", tuple(value for part in parts for value in part.values))
 
 
-def _known(column: Sql, test: Sql) -> Sql:
+def _false_if_null(column: Sql, test: Sql) -> Sql:
     """The test of a value, false where it is NULL."""
     return Sql(f"IFNULL({column.text} {test.text}, 0)", (*column.values, *test.values))
 

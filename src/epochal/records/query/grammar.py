@@ -49,14 +49,14 @@ _INVALID = re.compile("[\0\ud800-\udfff]")
 
 _KEYWORDS = ("and", "or", "not", "in", "is")
 _OPERATORS = ("=", "==", "!=", "<", "<=", ">", ">=", "~", "!~")
-_MEANT = {
+_CORRECTIONS = {
     "&": "and", "&&": "and", "|": "or", "||": "or", "!": "not", "<>": "!=", "===": "=", "!==": "!=",
     "=~": "~", "~~": "~", "=>": ">=", "=<": "<=", "like": "~", "contains": "~", "matches": "~",
     "equals": "=", "startswith": "~", "endswith": "~", ",": "and",
 }  # fmt: skip
-_TWICE = "compare twice: optim.lr > 1e-4 and optim.lr < 1e-2"
-_QUOTE = "put a text with such characters into quotes"
-_COMMA = "put a comma between names, such as val/acc, optim.lr"
+_COMPARE_TWICE = "compare twice: optim.lr > 1e-4 and optim.lr < 1e-2"
+_USE_QUOTES = "put a text with such characters into quotes"
+_USE_COMMA = "put a comma between names, such as val/acc, optim.lr"
 _EXAMPLE = 'write a test such as "optim.lr > 1e-4", joined by and, or, not'
 
 
@@ -94,7 +94,7 @@ def tokenize(query: QueryText) -> list[Token]:
         if kind == "unclosed":
             raise query.error(token, "a quote was opened but not closed", hint=f"add {text[0]}")
         if kind == "unknown":
-            raise query.error(token, f"{text!r} has no meaning here", hint=_QUOTE)
+            raise query.error(token, f"{text!r} has no meaning here", hint=_USE_QUOTES)
         if kind == "text":
             if _INVALID.search(text):
                 raise query.error(token, "a text cannot hold this character")
@@ -154,7 +154,7 @@ class _Tokens:
         if self.next.kind == ")":
             raise self.error("a parenthesis was closed but not opened")
         if self.next.kind == "sign" and self.next.text in _OPERATORS:
-            raise self.error("one comparison follows another", hint=_TWICE)
+            raise self.error("one comparison follows another", hint=_COMPARE_TWICE)
         raise self.unexpected("and, or, or the end", self.meant())
 
     def error(self, what: str, *, hint: str = "", where: Token | None = None) -> ConfigError:
@@ -169,10 +169,10 @@ class _Tokens:
     def meant(self) -> str:
         """A hint about the unexpected next token; may be empty."""
         token = self.next
-        if meant := _MEANT.get(token.text.casefold()):
+        if meant := _CORRECTIONS.get(token.text.casefold()):
             return f"did you mean {meant!r}?"
         if token.text.casefold() == "between":
-            return _TWICE
+            return _COMPARE_TWICE
         if self._tokens[self._at + 1 :] and self._tokens[self._at + 1].kind == "sign":
             return "join two tests by and, or by or"
         before = self._tokens[self._at - 1]
@@ -254,7 +254,7 @@ class _Parser:
         tokens, token = self.tokens, self.tokens.next
         if token.kind == "end":
             raise tokens.unexpected("a value", "write one such as 12 or 1e-4, or a text")
-        tokens.check_operand("a value", _QUOTE)
+        tokens.check_operand("a value", _USE_QUOTES)
         if token.kind == "word" and "*" in token.text:
             hint = f"~ finds a part of a text: ~ {token.text.replace('*', '') or 'PART'}"
             raise tokens.error("'*' has no meaning here", hint=hint)
@@ -267,7 +267,7 @@ class _Parser:
         while tokens.take_if(","):
             items.append(parse_item())
         if tokens.next.kind != "end":
-            raise tokens.unexpected("a comma or the end", _COMMA)
+            raise tokens.unexpected("a comma or the end", _USE_COMMA)
         return items
 
     def parse_sort_key(self) -> SortKey:
@@ -285,7 +285,7 @@ class _Parser:
             tokens.take_if("asc")
         return SortKey(found, is_descending)
 
-    def parse_name(self, hint: str = _COMMA) -> Name:
+    def parse_name(self, hint: str = _USE_COMMA) -> Name:
         """A word, a quoted word, or a function of one."""
         tokens = self.tokens
         tokens.check_operand("a name", hint)

@@ -38,8 +38,8 @@ CHANGED = "changed"
 """In a list of columns: all config keys in which the runs differ."""
 
 EVALUATIONS = ("test", "predict", "watch")
-_MAX_ABOVE = 3
-_FEW = 500
+_MAX_PARENTS = 3
+_FEW_RUNS = 500
 _MANY_COLUMNS = 8
 _MOST_COLUMNS = 100
 _COLUMNS = ("id", *(name for name in RUN_COLUMNS if name not in INTERNAL_COLUMNS))
@@ -108,23 +108,24 @@ class QueryResult:
         if isinstance(target, Fact):
             return [row[target.column] for row in self.rows]
         if isinstance(target, ConfigKey):
-            run_query = "SELECT run_id, text, number FROM params WHERE key = ?"
-            found = {id_: decode(*value) for id_, *value in self._fetch(run_query, target.key)}
+            sql = "SELECT run_id, text, number FROM params WHERE key = ?"
+            found = {id_: decode(*value) for id_, *value in self._fetch(sql, target.key)}
         else:
-            run_query = f"SELECT run_id, {target.column} FROM metrics WHERE name = ?"
-            nan = float("nan")  # which SQLite stores as NULL
+            sql = f"SELECT run_id, {target.column} FROM metrics WHERE name = ?"
+            nan = float("nan")  # SQLite stores NaN as NULL
             found = {
-                id_: nan if value is None else value
-                for id_, value in self._fetch(run_query, target.name)
+                id_: nan if value is None else value for id_, value in self._fetch(sql, target.name)
             }
         return [found.get(id_) for id_ in self._ids]
 
     def columns(self, targets: Sequence[Target]) -> list[list[Any]]:
         """The same for many targets at once, which is faster for few runs."""
         keys = [one.key for one in targets if isinstance(one, ConfigKey)]
-        if len(keys) < _MANY_COLUMNS or len(self._ids) > _FEW:
+        if len(keys) < _MANY_COLUMNS or len(self._ids) > _FEW_RUNS:
             return [self.values(target) for target in targets]
-        key = "key" if len(keys) < _MOST_COLUMNS else "+key"  # + reads all keys of a run in order
+        key = (
+            "key" if len(keys) < _MOST_COLUMNS else "+key"
+        )  # the + makes SQLite scan the keys of each run
         rows = self._index.fetch(
             "SELECT run_id, key, text, number FROM params WHERE run_id IN "
             f"(SELECT value FROM json_each(?)) AND {key} IN (SELECT value FROM json_each(?))",
@@ -154,7 +155,7 @@ class QueryResult:
         """
         ((total,),) = self._index.fetch("SELECT count(*) FROM runs", ())
         # + scans all keys instead of the index.
-        owner = "run_id" if len(self._ids) <= _FEW else "+run_id"
+        owner = "run_id" if len(self._ids) <= _FEW_RUNS else "+run_id"
         where, values = f"{owner} IN (SELECT value FROM json_each(?))", [json.dumps(self._ids)]
         if len(self._ids) == total:
             where, values = "true", []
@@ -177,15 +178,15 @@ class QueryResult:
         )
         return [Measure(name, name, "last") for (name,) in rows]
 
-    def _fetch(self, run_query: str, name: str) -> list[tuple[Any, ...]]:
-        if len(self._ids) > _FEW:
-            return self._index.fetch(run_query, (name,))
-        few = f"{run_query} AND run_id IN (SELECT value FROM json_each(?))"
+    def _fetch(self, sql: str, name: str) -> list[tuple[Any, ...]]:
+        if len(self._ids) > _FEW_RUNS:
+            return self._index.fetch(sql, (name,))
+        few = f"{sql} AND run_id IN (SELECT value FROM json_each(?))"
         return self._index.fetch(few, (name, json.dumps(self._ids)))
 
 
 def query_runs(index: Index, run_query: RunQuery, *, now: datetime | None = None) -> QueryResult:
-    """The runs that match a run_query; ConfigError points at the mistake."""
+    """The runs that match a query; ConfigError points at the mistake."""
     names = NameResolver(index.fetch, now=now)
     conditions = list(_conditions(index, run_query, names))
     orders = list(_orders(run_query, names))
@@ -224,7 +225,7 @@ def count_runs(index: Index, run_query: RunQuery) -> int:
 
 
 def count_hidden_runs(index: Index, run_query: RunQuery) -> int:
-    """How many archived runs match a run_query that leaves them out."""
+    """How many archived runs match a query that hides them."""
     if not run_query.hides_archived or _names_any(run_query, (ARCHIVED,)):
         return 0
     names, shown = NameResolver(index.fetch), replace(run_query, hides_archived=False)
@@ -232,7 +233,7 @@ def count_hidden_runs(index: Index, run_query: RunQuery) -> int:
 
 
 def count_hidden_trials(index: Index, run_query: RunQuery) -> int:
-    """How many trials of sweeps match a run_query that leaves them out."""
+    """How many trials of sweeps match a query that hides them."""
     if not run_query.hides_trials or _names_any(run_query, _TRIAL_NAMES):
         return 0
     if not index.fetch(f"SELECT 1 FROM runs WHERE {_IS_TRIAL} LIMIT 1"):
@@ -262,7 +263,7 @@ def columns_of(index: Index, query: QueryText, result: QueryResult) -> list[Targ
 
 
 def orders_of(index: Index, run_query: RunQuery) -> list[tuple[Target, bool]]:
-    """The sort keys of a run_query, each with whether the largest comes first."""
+    """The sort keys of a query, each with whether the largest comes first."""
     if not run_query.sort.strip():
         return []
     names, query = NameResolver(index.fetch), run_query.text("sort")
@@ -270,7 +271,7 @@ def orders_of(index: Index, run_query: RunQuery) -> list[tuple[Target, bool]]:
 
 
 def names_in(index: Index, run_query: RunQuery) -> list[Target]:
-    """The names in the condition and the sort keys of a run_query, without duplicates."""
+    """The names in the condition and the sort keys of a query, without duplicates."""
     found: list[Target] = []
     if run_query.where.strip():
         names, query = NameResolver(index.fetch), run_query.text("where")
@@ -285,7 +286,7 @@ def locate(folder: Path) -> tuple[Path, str]:
     """
     if not (folder / EPOCHAL_DIR).is_dir():
         whole = folder.absolute()
-        for above in whole.parents[:_MAX_ABOVE]:
+        for above in whole.parents[:_MAX_PARENTS]:
             if (above / EPOCHAL_DIR / INDEX_FILE).is_file():
                 root = above if folder.is_absolute() else Path(os.path.relpath(above))
                 return root, whole.relative_to(above).as_posix()

@@ -34,7 +34,7 @@ REPLICATE = Fact("replicate", "replicate")
 @final
 @dataclass(frozen=True, slots=True)
 class RunGroup:
-    """Indices of runs in an result that belong to one group."""
+    """The runs of one group, as indices into a query result."""
 
     places: tuple[int, ...]
     counted: tuple[int, ...]
@@ -49,7 +49,7 @@ class RunGroup:
 
     def distinct(self, values: Sequence[Any]) -> list[Any]:
         """The distinct values; numbers sorted, others in the order of the runs."""
-        if len(self.places) == 1:  # the usual case, done quickly
+        if len(self.places) == 1:  # fast path
             return [value for place in self.places if (value := values[place]) is not None]
         found = {repr(values[place]): values[place] for place in self.places}
         known = [value for value in found.values() if value is not None]

@@ -10,17 +10,17 @@ _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 _ENDINGS = ("password", "passwords", "passwd", "passphrase", "passcode", "secret", "secrets")
 """Endings of the last word that always mean a secret, as in ``dbpassword``."""
 
-_ALONE = re.compile(
+_SECRET = re.compile(
     r"credentials?|creds|cookies?|authorization|dsn|bearer|apikeys?|pwd|secretkey|privatekey"
     r"|accesskey|authkey"
 )
-_BEFORE_KEY = re.compile(
+_SECRET_KEY_PREFIX = re.compile(
     r"api|secret|private|access|auth|signing|encryption|master|ssh|account|storage|deploy|service"
     r"|license|shared|session|consumer|app|subscription|rsa|pgp|gpg|hmac|jwt"
 )
-_BEFORE = {
-    "key": _BEFORE_KEY,
-    "keys": _BEFORE_KEY,
+_SECRET_AFTER = {
+    "key": _SECRET_KEY_PREFIX,
+    "keys": _SECRET_KEY_PREFIX,
     "pass": re.compile(
         r"user|db|database|s?ftps?|smtps?|imaps?|e?mail|ssh|https?|proxy|mysql|postgres|postgresql"
         r"|pg|sql|mongo|mongodb|redis|ldap|mqtt|amqp|kafka|broker|server|connection|conn|auth|root"
@@ -30,9 +30,9 @@ _BEFORE = {
     "string": re.compile(r"connection"),
     "url": re.compile(r"webhook"),
 }
-"""Last words that mean a secret after certain words."""
+"""By the last word: the words before it that make it a secret, such as ``api`` for ``key``."""
 
-_BEFORE_TOKEN_OF_TEXT = re.compile(
+_TEXT_TOKEN_PREFIX = re.compile(
     r"pad|eos|bos|sos|unk|sep|cls|mask|per|first|last|next|prev|previous|start|end|special|image"
     r"|audio|video|text|prompt|num|max|min|stop|begin|class|dist|reg|register|added|new|fake|blank"
     r"|target|input|output|latent|padding|query|each|every|single|average|mean|prefix|suffix"
@@ -40,8 +40,8 @@ _BEFORE_TOKEN_OF_TEXT = re.compile(
 )
 """Words before ``token`` that mean a piece of text and not a credential."""
 
-_ADDED = frozenset(("value", "text", "raw", "hex", "header", "hash", "plain"))
-"""Last words that are ignored."""
+_IGNORED_WORDS = frozenset(("value", "text", "raw", "hex", "header", "hash", "plain"))
+"""Last words that are ignored, as in ``password_hash``."""
 
 _FOLDERS = frozenset(("PWD", "OLDPWD"))
 _FILE = re.compile(r"/|\.(?:pyi?|ya?ml|toml|json|txt|md|csv|ini|cfg|sh|ipynb)$")
@@ -83,7 +83,7 @@ def _split_dotted(name: str) -> list[list[str]]:
 
 def _split(part: str) -> list[str]:
     words = [word.lower() for word in _WORD.findall(part)]
-    while words and (words[-1].isdigit() or (len(words) > 1 and words[-1] in _ADDED)):
+    while words and (words[-1].isdigit() or (len(words) > 1 and words[-1] in _IGNORED_WORDS)):
         words.pop()
     return words
 
@@ -97,9 +97,9 @@ def _ends_secret(words: list[str]) -> bool:
     if not words:
         return False
     *before, last = words
-    if last.endswith(_ENDINGS) or _ALONE.fullmatch(last) or words[-3:] == ["access", "key", "id"]:
+    if last.endswith(_ENDINGS) or _SECRET.fullmatch(last) or words[-3:] == ["access", "key", "id"]:
         return True
-    pattern = _BEFORE.get(last)
+    pattern = _SECRET_AFTER.get(last)
     return pattern is not None and bool(before) and pattern.fullmatch(before[-1]) is not None
 
 
@@ -108,4 +108,4 @@ def _is_token(words: list[str]) -> bool:
         return False
     if words[-1] != "token":
         return words[-1] in ("authtoken", "accesstoken", "apitoken", "refreshtoken")
-    return len(words) == 1 or _BEFORE_TOKEN_OF_TEXT.fullmatch(words[-2]) is None
+    return len(words) == 1 or _TEXT_TOKEN_PREFIX.fullmatch(words[-2]) is None

@@ -20,7 +20,7 @@ _TOKEN_START = r"(?<![A-Za-z0-9_])"
 _DIGIT_AND_CAPITAL = r"(?=[\w-]*\d)(?=[\w-]*[A-Z])"
 """Requires a digit and a capital, which names of packages do not have together."""
 
-_AFTER_NUMBER = "|".join(rf"(?<=(?<![\d.:])\d{{{digits}}}:)" for digits in (8, 9, 10))
+_AFTER_BOT_ID = "|".join(rf"(?<=(?<![\d.:])\d{{{digits}}}:)" for digits in (8, 9, 10))
 """Looks back from a colon, which is ten times as fast as searching numbers."""
 
 TOKENS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
@@ -78,7 +78,7 @@ PREFIXED_TOKENS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("asic", r"((?<!\w)[Bb]asic[ \t]+)(?=[^\s\"']*[\d=])[A-Za-z0-9+/_-]{8,}={0,2}"),
         ("login", r"(login[ \t]+\S+\s+password[ \t]+)(?!<)\S+"),
         ("login", r"(wandb[\s\"',]+login[\s\"',]+(?:--\w+[\s\"',]+)*)[0-9a-f]{40}(?!\w)"),
-        (":", rf"(:)(?:{_AFTER_NUMBER})[A-Za-z0-9_-]{{35}}(?![\w-])"),
+        (":", rf"(:)(?:{_AFTER_BOT_ID})[A-Za-z0-9_-]{{35}}(?![\w-])"),
     )
 )
 """The same for patterns whose first group is not secret."""
@@ -118,7 +118,7 @@ SIGNED_URL_PARAMETERS = re.compile(
 
 
 _MAX_PASSES = 8
-_PLAIN = re.compile(r"[\w ./]{0,14}")
+_CANNOT_BE_SECRET = re.compile(r"[\w ./]{0,14}")
 """Texts too short for any token, without a sign between a name and a value."""
 
 _SHORTEST_TOKEN = 16
@@ -145,7 +145,7 @@ _HEADER = re.compile(r"(?:\\*[\"'])?[ \t]*[:=][ \t]*(?P<bare>[^\s\"'\\<][^\r\n\"
 _OPTION = re.compile(rf"(?:[\"'],)?[ \t]+(?:{_QUOTED}|(?P<bare>[^\s\"'`;&<>|-][^\s\"'`;&<>|]*))")
 _HEADERS = ("authorization", "cookie")
 
-_SET = re.compile(
+_SET_VARIABLE = re.compile(
     r"(?:(?<![\w.])(?:export|setx?|setenv|declare -x|%env|%set_env|ENV|ARG|-e|--env)[ \t=]+|!)\Z"
 )
 """Commands that set an environment variable."""
@@ -175,7 +175,7 @@ _LOGIN = re.compile(
     r"(?:[\"']?\]?[ \t]*[:=]|\])|--(?:user|login|host)",
     re.IGNORECASE,
 )
-_NEAR = 160
+_LOGIN_DISTANCE = 160
 """Characters within which a user or host makes ``pass`` a password."""
 
 _PLACEHOLDER = re.compile(
@@ -242,7 +242,7 @@ def _redact(text: str, known: tuple[SecretPattern, ...], rules: _TextKind) -> st
 def _redact_once(text: str, known: tuple[SecretPattern, ...], rules: _TextKind) -> str:
     for secret in known:
         text = secret.replace(text, REDACTED)
-    if _PLAIN.fullmatch(text):
+    if _CANNOT_BE_SECRET.fullmatch(text):
         return text
     if "PRIVATE KEY" in text:
         text = PRIVATE_KEY.sub(rf"\g<1>{REDACTED}\g<3>", text)
@@ -278,10 +278,10 @@ def _without_value(match: re.Match[str]) -> str:
 def _redact_named(text: str, rules: _TextKind) -> str:
     pieces, at, seen = [], 0, 0
     for term in _find_terms(text):
-        if term.start() < seen:  # inside a name or value that was handled
+        if term.start() < seen:  # inside a name or value that is already redacted
             continue
-        start = term.start() - _len_name(text[max(at, term.start() - 80) : term.start()][::-1])
-        end = term.end() + _len_name(text[term.end() : term.end() + 200])
+        start = term.start() - _name_length(text[max(at, term.start() - 80) : term.start()][::-1])
+        end = term.end() + _name_length(text[term.end() : term.end() + 200])
         name, seen = text[start:end], end
         if is_secret_name(name.strip("-.")) or _is_pass(text, start, end):
             found = _find_value(text, start, end, rules)
@@ -311,7 +311,7 @@ def _find_spaced_value(
     return (match.start(group), match.end(group), REDACTED) if is_prose else None
 
 
-def _len_name(text: str) -> int:
+def _name_length(text: str) -> int:
     """The length of the name at the start of a text."""
     found = _NO_NAME.search(text)
     return len(text) if found is None else found.start()
@@ -327,8 +327,8 @@ def _is_pass(text: str, start: int, end: int) -> bool:
     """Whether a name is ``pass`` near a user or a host."""
     if text[start:end].strip("-.").lower() != "pass":
         return False
-    before = _LOGIN.search(text, max(0, start - _NEAR), start)
-    return bool(before or _LOGIN.search(text, end, end + _NEAR))
+    before = _LOGIN.search(text, max(0, start - _LOGIN_DISTANCE), start)
+    return bool(before or _LOGIN.search(text, end, end + _LOGIN_DISTANCE))
 
 
 def _find_value(text: str, start: int, end: int, rules: _TextKind) -> tuple[int, int, str] | None:
@@ -370,7 +370,7 @@ def _match_value(
 ) -> tuple[re.Match[str] | None, bool]:
     """The value after a name, and whether a command sets it as an environment variable."""
     name = text[start:end]
-    is_set = _SET.search(text, max(0, start - 16), start) is not None
+    is_set = _SET_VARIABLE.search(text, max(0, start - 16), start) is not None
     match = _ASSIGNED.match(text, end)
     if not rules.is_code and name.lower().endswith(_HEADERS):
         match = _HEADER.match(text, end) or match

@@ -53,7 +53,7 @@ def start(spares: int) -> None:
 def hide_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.sys, "implementation", SimpleNamespace(name="other"))
     monkeypatch.setattr(module, "_find_spare_normal", lambda: None)
-    monkeypatch.setattr(module, "_find_torch_place", lambda: None)
+    monkeypatch.setattr(module, "_find_torch_offset", lambda: None)
 
 
 @pytest.mark.parametrize("spares", [0, 1])
@@ -84,7 +84,7 @@ def test_every_draw_is_noticed_and_undone(
 def test_every_draw_between_begin_and_end_is_noticed(
     is_torch_readable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert module._find_torch_place() is not None
+    assert module._find_torch_offset() is not None
     if not is_torch_readable:
         monkeypatch.setattr(module, "_address_of", lambda generator: 0)
     for spares in [0, 1]:
@@ -121,7 +121,7 @@ def test_a_block_inside_another_one_is_no_draw() -> None:
 
 HIDDEN: dict[str, tuple[Any, str, Any]] = {
     "another Python": (module.sys, "implementation", SimpleNamespace(name="other")),
-    "a small generator of Python": (module, "_HEAD", 10**6),
+    "a small generator of Python": (module, "_OBJECT_HEADER_BYTES", 10**6),
     "other words of Python": (random, "getstate", lambda: (3, (0,) * 625, None)),
     "another algorithm of numpy": (module, "get_bit_generator", np.random.PCG64),
     "other words of numpy": (module.struct, "pack", lambda *_: b""),

@@ -15,7 +15,7 @@ from epochal.experiment.build.device import (
     describe_device,
     prepare_debugging,
     refuse_debugging_all,
-    refuse_too_many,
+    refuse_too_many_processes,
 )
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ def test_debugger_is_for_one_process() -> None:
 
 def test_more_processes_than_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    refuse_too_many({"device": "cpu", "nproc": 64})
+    refuse_too_many_processes({"device": "cpu", "nproc": 64})
     with pytest.raises(ConfigError, match=r"1000 processes on the CPU, and .* 2 cores"):
-        refuse_too_many({"device": "cpu", "nproc": 1000})
+        refuse_too_many_processes({"device": "cpu", "nproc": 1000})
     accelerator = torch.device("cuda", 0)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: accelerator)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
@@ -85,10 +85,10 @@ def test_more_processes_than_devices_are_refused(monkeypatch: pytest.MonkeyPatch
     ]
     for choices, message in rows:
         with pytest.raises(ConfigError, match=message):
-            refuse_too_many(choices)
+            refuse_too_many_processes(choices)
     fitting: list[Choices] = [{"nproc": 2}, {"gpus": 2}, {"device": "0", "nproc": 4}]
     for choices in fitting:
-        refuse_too_many(choices)
+        refuse_too_many_processes(choices)
 
 
 def test_each_process_has_its_own_device(monkeypatch: pytest.MonkeyPatch) -> None:

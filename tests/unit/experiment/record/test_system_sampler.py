@@ -178,7 +178,7 @@ def test_gpus_are_measured_as_cuda_numbers_them(monkeypatch: pytest.MonkeyPatch)
 def test_nothing_is_measured_without_gpu_or_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeNvml, "has_driver", False)
     assert GpuSampler(FakeNvml()).sample() == {}
-    monkeypatch.setattr(system_sampler, "_DRIVERS", ())
+    monkeypatch.setattr(system_sampler, "_NVIDIA_DEVICES", ())
     assert GpuSampler(import_nvml()).sample() == {}
 
 
@@ -186,7 +186,7 @@ def test_a_missing_package_is_reported_with_the_command_to_install_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    monkeypatch.setattr(system_sampler, "_DRIVERS", (str(tmp_path),))
+    monkeypatch.setattr(system_sampler, "_NVIDIA_DEVICES", (str(tmp_path),))
     assert import_nvml() is not None
     assert caplog.messages == []
     monkeypatch.setitem(sys.modules, "pynvml", None)
