@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from epochal.distributed.environment import RankEnvironment
 from epochal.distributed.flat_tensors import exchange_flat
-from epochal.distributed.gloo_connections import noting_connections, shut_down
+from epochal.distributed.gloo_connections import Connection, record_connections, shut_down
 from epochal.distributed.rank_failure import (
     FailureReport,
     RankFailedError,
@@ -46,7 +46,7 @@ _END_SECONDS = 60.0
 """How long a failed process waits for the main one to record the failure."""
 
 _run_numbers = count()
-_connections: list[int] = []
+_connections: list[Connection] = []
 """The file descriptors of the connections to other processes."""
 
 _timeouts: list[timedelta] = []
@@ -220,7 +220,7 @@ def _connect(place: RankEnvironment, device: torch.device, timeout: timedelta) -
     os.environ.setdefault("MASTER_PORT", str(place.master_port))
     _timeouts.append(timeout)
     port = int(os.environ["MASTER_PORT"])
-    with noting_connections(_connections, port), waiting_for_ranks(place):
+    with record_connections(_connections, port), waiting_for_ranks(place):
         try:
             distributed.init_process_group(
                 backend, rank=place.rank, world_size=place.world_size, timeout=timeout
@@ -235,7 +235,7 @@ def _connect(place: RankEnvironment, device: torch.device, timeout: timedelta) -
 
 def tracking_connections() -> AbstractContextManager[None]:
     """Track connections of process groups made in a block, so that a failed process closes them."""
-    return noting_connections(_connections, int(os.environ.get("MASTER_PORT", "0")))
+    return record_connections(_connections, int(os.environ.get("MASTER_PORT", "0")))
 
 
 def _disconnect() -> None:
