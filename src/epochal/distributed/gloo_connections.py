@@ -24,13 +24,10 @@ class Connection(NamedTuple):
 @contextmanager
 def record_connections(found: list[Connection], store_port: int) -> Iterator[None]:
     """Add the connections that a block makes to a list, without those to the store."""
-    before = _list_descriptors()
+    before = _list_connections()
     yield
-    for file in sorted(_list_descriptors() - before):
-        with suppress(OSError), socket.socket(fileno=os.dup(file)) as one:
-            is_tcp = one.family in (socket.AF_INET, socket.AF_INET6)
-            if is_tcp and one.getpeername()[1] != store_port:
-                found.append(Connection(file, os.fstat(file).st_ino))
+    after = _list_connections()
+    found += [one for one in after if one not in before and after[one] != store_port]
 
 
 def shut_down(connections: list[Connection]) -> None:
@@ -42,5 +39,12 @@ def shut_down(connections: list[Connection]) -> None:
     connections.clear()
 
 
-def _list_descriptors() -> set[int]:
-    return set() if _FD_DIR is None else {int(name) for name in os.listdir(_FD_DIR)}  # noqa: PTH208 - only names
+def _list_connections() -> dict[Connection, int]:
+    """The open TCP connections of this process, and the port of the other end."""
+    ports: dict[Connection, int] = {}
+    for name in () if _FD_DIR is None else os.listdir(_FD_DIR):  # noqa: PTH208 - only names
+        with suppress(OSError), socket.socket(fileno=os.dup(int(name))) as one:
+            if one.family in (socket.AF_INET, socket.AF_INET6):
+                inode = os.fstat(one.fileno()).st_ino
+                ports[Connection(int(name), inode)] = one.getpeername()[1]
+    return ports

@@ -15,6 +15,11 @@ def listen() -> socket.socket:
     return socket.create_server(("127.0.0.1", 0))
 
 
+def receive(listener: socket.socket) -> bytes:
+    with listener.accept()[0] as one:
+        return one.recv(1)
+
+
 def test_connections_made_in_the_block_are_shut_down_and_those_to_the_store_are_not() -> None:
     found: list[Connection] = []
     with listen() as ranks, listen() as store, connect(ranks) as before:
@@ -25,7 +30,7 @@ def test_connections_made_in_the_block_are_shut_down_and_those_to_the_store_are_
         with inside, to_store:
             before.sendall(b"x")
             to_store.sendall(b"x")
-            received = [listener.accept()[0].recv(1) for listener in (ranks, ranks, store)]
+            received = [receive(listener) for listener in (ranks, ranks, store)]
     assert received == [b"x", b"", b"x"]
 
 
@@ -42,4 +47,4 @@ def test_a_file_that_got_the_number_of_a_closed_connection_stays_open() -> None:
             assert [connection.file for connection in found] == [number]
             shut_down(found)
             other.sendall(b"x")
-            assert ranks.accept()[0].recv(1) == b"x"
+            assert receive(ranks) == b"x"

@@ -9,6 +9,7 @@ from torch import distributed
 
 from epochal.distributed import process_group
 from epochal.distributed.environment import RankEnvironment
+from epochal.distributed.gloo_connections import Connection
 from epochal.distributed.rank_failure import (
     FailureReport,
     RankFailedError,
@@ -81,7 +82,10 @@ def test_failed_process_waits_for_the_main_one_only_if_that_can_notice(
 
     monkeypatch.setattr(process_group.time, "sleep", sleep)
     place = RankEnvironment(rank=1, local_rank=1, world_size=2, local_world_size=2)
-    for connections, is_waiting in (([-1], True), ([], False)):  # made by Epochal, by the user
+    for connections, is_waiting in (
+        ([Connection(-1, 0)], True),  # made by Epochal
+        ([], False),  # made by the user
+    ):
         store = distributed.HashStore()
         distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
         world = process_group.ProcessGroup(place)
