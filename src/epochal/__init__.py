@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from epochal import data
-    from epochal.cli.pages.run_table import runs
+    from epochal.cli.pages.notebook_table import runs
     from epochal.components import nn
     from epochal.config import Duration
     from epochal.engine import (
@@ -89,7 +89,7 @@ _HOMES = {
     "register": "epochal.registry",
     "resume": "epochal.experiment.run",
     "run": "epochal.experiment.run",
-    "runs": "epochal.cli.pages.run_table",
+    "runs": "epochal.cli.pages.notebook_table",
     "test": "epochal.experiment.run",
 }
 

@@ -11,7 +11,7 @@ import pytest
 from typing_extensions import override
 
 from browser.generated_runs import BASE
-from epochal.web.decision_table import ROUTES
+from epochal.web.route_table import ROUTES
 
 pytest.importorskip("playwright.sync_api")
 

@@ -37,13 +37,9 @@ from epochal.check.sections.value_rules import check_rules, check_splits
 from epochal.check.signatures.classes import binds_name, class_definitions
 from epochal.check.signatures.parameters import MISSING
 from epochal.check.signatures.signature import read_signature
-from epochal.check.values.checker import (
-    BASE,
-    ConfigChecker,
-    Default,
-    meant_section,
-    section_hint,
-)
+from epochal.check.values.checker import ConfigChecker, Default
+from epochal.check.values.unknown_keys import describe_unknown, meant_section, section_hint
+from epochal.config.inherit import BASE
 from epochal.config.node import TASK_OPENING, Node, from_plain
 from epochal.errors import COMMAND_LINE, ConfigError, Place, nearest
 from epochal.registry.project import find_project
@@ -205,7 +201,7 @@ def _report_unknown(checker: ConfigChecker, written: Mapping[str, Node]) -> set[
         hint = hint or _owner_hint(checker, name, written)
         close = None if hint else meant_section(name) or nearest(name, SECTIONS)
         hint = hint or (f"did you mean {close!r}?" if close else "your own values go under 'extra'")
-        checker.report(name, f"unknown section {name!r}", node.key_place, hint)
+        checker.report(name, describe_unknown(name, word="section"), node.key_place, hint)
         meant |= {close} if close else set()
     if BASE in meant:  # the files that it names may contain any section
         checker.broken |= {""}

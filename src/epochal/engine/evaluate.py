@@ -18,11 +18,10 @@ from torch import Tensor
 
 from epochal.distributed.rank_listener import INTERRUPTED
 from epochal.distributed.world import join_numbers
-from epochal.engine.device.seeding import derive_seed
 from epochal.engine.events.events import Events
 from epochal.engine.feed.feed import count_batches, iter_batches, named_loaders, require_loaders
 from epochal.engine.feed.rank_shares import WholeBatches
-from epochal.engine.feed.sampling_order import DataPass
+from epochal.engine.feed.sampling_order import DataPass, derive_order_seed
 from epochal.engine.interfaces.average import AVERAGED_SPLIT
 from epochal.engine.interfaces.outcome import Outcome
 from epochal.engine.interfaces.splits import SPLITS
@@ -569,7 +568,7 @@ def _run_pass(
 
 def _make_opener(run: EngineRun, start: int = 0, share: WholeBatches | None = None) -> OpenLoader:
     """Opens loaders of the current split; each pass gives the same bits."""
-    seed = derive_seed(run.seed, "order", run.split)
+    seed = derive_order_seed(run.seed, run.split)
     return partial(run.feed.open, one_pass=DataPass(seed, start=start, share=share))
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, final, get_args
 
 from typing_extensions import override
 
+from epochal.check.values.unknown_keys import describe_unknown
 from epochal.config.condition import Condition, parse_condition
 from epochal.config.node import Node
 from epochal.errors import ConfigError, Problem, suggest
@@ -209,7 +210,7 @@ class _Reader:
             elif key not in KEYS:
                 hint = suggest(written, (*KEYS, *_WANDB_KEYS))
                 self.values.report(
-                    f"sweep.{written}", f"unknown key {written!r}", node.key_place, hint
+                    f"sweep.{written}", describe_unknown(written), node.key_place, hint
                 )
             elif key in entries:
                 what = f"means the same as {key!r}"
@@ -264,7 +265,7 @@ class _Reader:
             for name in set(node.mapping) - set(known):
                 place = node.mapping[name].key_place
                 self.values.report(
-                    f"{key}.{name}", f"unknown key {name!r}", place, suggest(name, known)
+                    f"{key}.{name}", describe_unknown(name), place, suggest(name, known)
                 )
         if goal not in goals or at not in ("best", "last"):
             what = f"unknown direction {goal!r}" if goal not in goals else f"unknown value {at!r}"
@@ -308,7 +309,9 @@ class _Reader:
                 self.notes.append(f"sweep.prune.{written} is not used")
             elif key not in names:
                 hint = suggest(written, names)
-                self.values.report(f"sweep.prune.{written}", "unknown key", child.key_place, hint)
+                self.values.report(
+                    f"sweep.prune.{written}", describe_unknown(written), child.key_place, hint
+                )
             else:
                 options[key] = child.value
         kind = options.get("type", "asha")

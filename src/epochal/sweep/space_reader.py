@@ -6,6 +6,7 @@ import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
 
+from epochal.check.values.unknown_keys import describe_unknown
 from epochal.config.node import Node
 from epochal.errors import suggest
 from epochal.sweep.space import NormalRange, Space, SweepParameter, ValueChoice, ValueRange
@@ -166,9 +167,7 @@ class SpaceReader:
         for name, child in entries.items():
             if name not in _RANGE_KEYS:
                 hint = suggest(name, _RANGE_KEYS)
-                self._values.report(
-                    f"{path}.{name}", f"unknown key {name!r}", child.key_place, hint
-                )
+                self._values.report(f"{path}.{name}", describe_unknown(name), child.key_place, hint)
                 return None
         if "values" in entries:
             return self._read_choice(key, entries["values"], entries.get("probabilities"))

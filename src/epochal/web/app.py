@@ -26,9 +26,9 @@ from epochal.web.checks import (
     split_path,
     split_query,
 )
-from epochal.web.decision_table import ROUTES
+from epochal.web.route_table import ROUTES
 from epochal.web.site.api_error import ApiError, not_found, to_api_error
-from epochal.web.site.routes import (
+from epochal.web.site.route import (
     ApiCall,
     ApiRoute,
     EventStream,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         Sequence,
     )
 
-    from epochal.web.site.routes import Capability
+    from epochal.web.site.route import Capability
     from epochal.web.site.sessions import WebSession
     from epochal.web.site.site import Site
 

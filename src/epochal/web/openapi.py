@@ -1,4 +1,4 @@
-"""The OpenAPI description of the API, made from the decision table."""
+"""The OpenAPI description of the API, made from the route table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from epochal.web.site.routes import ApiField, ApiRoute
+    from epochal.web.site.route import ApiField, ApiRoute
 
 _ERROR = {
     "type": "object",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import uvicorn
 
     from epochal.web.site.launches import Launches
-    from epochal.web.site.routes import Capability
+    from epochal.web.site.route import Capability
     from epochal.web.site.site import QueueWorker, SweepReader
 
 DEFAULT_PORT = 8765

@@ -173,7 +173,7 @@ def test_every_mistake_is_reported_at_once() -> None:
         "sweep.trials: expected a whole number from 1, got 0",
         "sweep.repeats: expected a whole number from 1, got 'three'",
         "sweep.objective: does not say which way is better: 'val/other'",
-        "sweep.prune.factr: unknown key\n  did you mean 'factor'?",
+        "sweep.prune.factr: unknown key 'factr'\n  did you mean 'factor'?",
         "sweep.constraints: there is no key 'model.widht'\n  did you mean 'model.width'?",
         "sweep.constraints: expected a comparison, got 'import os'",
         "sweep.space.optim.lr: min must be below max, got 0.1 and 0.0001",

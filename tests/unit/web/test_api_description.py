@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from epochal.web.decision_table import ROUTES
 from epochal.web.openapi import describe_api
+from epochal.web.route_table import ROUTES
 
 if TYPE_CHECKING:
     from browsing import Browser

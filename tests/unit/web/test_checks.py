@@ -9,7 +9,7 @@ import pytest
 
 from browsing import COOKIE, HOST, ORIGIN, PORT, Browser
 from epochal.web.checks import HEADERS, MAX_HEADER_BYTES, Headers, split_path
-from epochal.web.decision_table import ROUTES
+from epochal.web.route_table import ROUTES
 from epochal.web.site.api_error import ApiError
 
 if TYPE_CHECKING:

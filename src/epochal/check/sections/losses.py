@@ -14,7 +14,7 @@ from epochal.check.signatures.signature import (
     method_signature,
     read_signature,
 )
-from epochal.check.values.checker import suggest_known
+from epochal.check.values.unknown_keys import suggest_known
 from epochal.errors import nearest
 
 if TYPE_CHECKING:

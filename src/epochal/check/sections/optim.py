@@ -10,7 +10,8 @@ from epochal.check.sections.section_shapes import expand_section, has_members
 from epochal.check.sections.sections import SECTIONS
 from epochal.check.signatures.parameters import MISSING, Parameter, Signature
 from epochal.check.signatures.signature import read_signature
-from epochal.check.values.checker import ConfigChecker, suggest_known
+from epochal.check.values.checker import ConfigChecker
+from epochal.check.values.unknown_keys import describe_unknown, suggest_known
 from epochal.config.node import Node
 from epochal.errors import ConfigError, nearest
 
@@ -144,7 +145,7 @@ def _check_rule(checker: ConfigChecker, path: str, rule: Node, signature: Signat
         elif not signature.open:
             close = nearest(key, known)
             hint = suggest_known(key, known)
-            checker.report(here, f"unknown key {key!r} of a rule", child.key_place, hint)
+            checker.report(here, describe_unknown(key, "a rule"), child.key_place, hint)
             meant |= {close} if close else set()
     _check_numbers(checker, path, rule)
     _check_sense(checker, path, rule, meant)

@@ -9,8 +9,8 @@ from epochal.check.sections.pipes import expand_pipes, has_pipes
 from epochal.check.sections.sections import SECTIONS, section_signature, split_names
 from epochal.check.sections.shape_problems import report_shape
 from epochal.check.signatures.parameters import Parameter, Signature
-from epochal.check.values.checker import suggest_known
 from epochal.check.values.types import is_spec
+from epochal.check.values.unknown_keys import describe_unknown, suggest_known
 from epochal.config.source_file import display_name
 from epochal.errors import Place
 
@@ -159,7 +159,7 @@ def expand_members(checker: ConfigChecker, section: Section, node: Node, own: Si
             what = f"{name!r} must be set for each of several optimizers"
             checker.report(path, what, child.key_place, f"write it in each that needs {name}")
         elif not child.is_mapping:
-            what = f"unknown key {name!r} beside several optimizers"
+            what = f"{describe_unknown(name)} beside several optimizers"
             hint = f"write {name}: {{type: ...}} for one more of them, or move it into one"
             checker.report(path, what, child.key_place, hint)
         else:

@@ -22,7 +22,7 @@ from epochal.check.sections.sections import SECTIONS, read_table, section_signat
 from epochal.check.sections.shape_problems import report_shape
 from epochal.check.signatures.parameters import Opaque, Parameter, Signature
 from epochal.check.signatures.signature import method_signature, read_signature
-from epochal.check.values.checker import ConfigChecker, suggest_known
+from epochal.check.values.unknown_keys import describe_unknown, suggest_known
 from epochal.config.duration import Duration
 from epochal.config.node import Node
 from epochal.config.scalar import show
@@ -31,6 +31,7 @@ from epochal.errors import COMMAND_LINE, Place
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from epochal.check.values.checker import ConfigChecker
     from epochal.registry import Factory
     from epochal.registry.module_finder import ModuleFinder
     from epochal.registry.parsed_module import Definition
@@ -132,7 +133,7 @@ class _StageChecker:
             number = child.value
             if key != "plateau":
                 hint = "write until: {plateau: 3}, or until: val/acc >= 0.9"
-                report(f"{path}.{key}", f"unknown key {key!r}", child.key_place, hint)
+                report(f"{path}.{key}", describe_unknown(key), child.key_place, hint)
             elif isinstance(number, int) and not isinstance(number, bool) and number < 1:
                 what = f"must be at least 1, got {number!r}"
                 report(f"{path}.{key}", what, child.place, "write 1 or more")

@@ -11,7 +11,7 @@ from epochal import durable
 from epochal.cli import runs_prune as prune
 from epochal.cli.arguments import add_json_option, add_runs_dir_option
 from epochal.cli.draw.progress import Progress
-from epochal.cli.pages.run_list import (
+from epochal.cli.pages.run_table import (
     describe_no_runs,
     format_columns,
     format_group_columns,

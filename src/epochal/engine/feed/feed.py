@@ -18,7 +18,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from epochal.engine.device.move import BatchMover, MoveBatch, batch_size, keep_batch
-from epochal.engine.device.seeding import derive_seed
 from epochal.engine.feed.batch_spec import checked_batches
 from epochal.engine.feed.in_memory import InMemoryLoaders
 from epochal.engine.feed.loaders import (
@@ -30,7 +29,12 @@ from epochal.engine.feed.loaders import (
 from epochal.engine.feed.positioned_loader import PositionedLoader
 from epochal.engine.feed.prefetch import CudaPrefetcher
 from epochal.engine.feed.rank_shares import SampleSlices, refuse_divided_data
-from epochal.engine.feed.sampling_order import DataPass, list_sample_indices, set_sampler_epoch
+from epochal.engine.feed.sampling_order import (
+    DataPass,
+    derive_order_seed,
+    list_sample_indices,
+    set_sampler_epoch,
+)
 from epochal.engine.feed.static_inputs import StaticInputs
 from epochal.engine.interfaces.splits import SPLITS
 from epochal.errors import DataError, WorkerDiedError
@@ -203,7 +207,7 @@ class Feed:
         self._is_interrupted, self.is_complete = False, 0 < read == known
         if self.is_complete:
             return
-        one_pass = DataPass(derive_seed(self._seed, "order", number), number, read, share)
+        one_pass = DataPass(derive_order_seed(self._seed, number), number, read, share)
         self._stateful, is_first = None, not self.wait_seconds
         with explaining_errors(loader, "train_loader", self.find_read_log):
             batches = self.open(
@@ -325,7 +329,7 @@ class Feed:
         if not isinstance(loader, DataLoader) or not self._is_addressable(loader):
             return None
         return list_sample_indices(
-            loader, DataPass(derive_seed(self._seed, "order", epoch), epoch), batches
+            loader, DataPass(derive_order_seed(self._seed, epoch), epoch), batches
         )
 
     def find_read_log(self, loader: Loader) -> ReadLog | None:

@@ -189,6 +189,11 @@ def _can_be_given_generator(owner: object) -> bool:
     return isinstance(generator, torch.Generator | None)
 
 
+def derive_order_seed(seed: int, part: int | str) -> int:
+    """The seed of the order of samples: of an epoch of the training, or of another split."""
+    return derive_seed(seed, "order", part)
+
+
 def derive_pass_seeds(one_pass: DataPass) -> tuple[int, int, int]:
     """The seeds of samples, batches and the sampler."""
     seed = one_pass.seed

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from epochal.check.sections.losses import iter_loss_terms
 from epochal.check.sections.pipes import has_pipes
+from epochal.check.values.unknown_keys import describe_unknown
 from epochal.checkpoint.weights import init_weights, load_caches_from, locate_weights
 from epochal.data.chain import Chain
 from epochal.data.chain_loader import ChainLoader
@@ -115,7 +116,7 @@ def _load_given(assembly: Assembly, given: Part, split: str) -> Part:
     if unknown:
         name = min(unknown)
         hint = suggest(name, [one.name for one in fields(LoaderOptions)])
-        raise ConfigError(Problem(f"data.{split}.{name}", f"unknown key {name!r}", hint=hint))
+        raise ConfigError(Problem(f"data.{split}.{name}", describe_unknown(name), hint=hint))
     options = LoaderOptions(**{name: one for name, one in given.items() if name != "pipes"})
     chain = Chain(*given["pipes"])
     return build_loader(chain, options, split=split_name(split), device=assembly.device)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from epochal.records.compare.difference import Difference, RunValue, SectionComparison
     from epochal.records.index import Index
     from epochal.records.query.resolve_names import Target
-    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.route import ApiCall
     from epochal.web.site.site import Site
 
 MAX_COMPARED = 50

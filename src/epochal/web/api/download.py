@@ -11,10 +11,10 @@ from epochal.durable.beneath import open_beneath
 from epochal.records.archive import write_archive
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
 from epochal.web.site.api_error import ApiError, not_found
-from epochal.web.site.routes import FileAnswer
+from epochal.web.site.route import FileAnswer
 
 if TYPE_CHECKING:
-    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.route import ApiCall
     from epochal.web.site.site import Site
 
 MAX_RECORD_BYTES = 200 << 20

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from epochal.records.index import Index
     from epochal.records.prune import PrunePlan
-    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.route import ApiCall
     from epochal.web.site.site import Site
 
 MAX_README = 200_000

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from epochal.launch.queue.queue import Obstacle, QueuedJob
-    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.route import ApiCall
     from epochal.web.site.site import Site
 
 _MAX_ENDED = 50

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from epochal.web.site.launches import Launches
-    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.route import ApiCall
     from epochal.web.site.site import Site
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from epochal.records.query.query_runs import QueryResult
     from epochal.records.query.resolve_names import Target
     from epochal.records.query.tabulate import RunGroup
-    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.route import ApiCall
     from epochal.web.site.site import Site
 
 MAX_ROWS = 1000

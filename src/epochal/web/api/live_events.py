@@ -25,13 +25,13 @@ from epochal.records.metrics.points import (
 )
 from epochal.records.project.project_database import get_database_path
 from epochal.web.site.numbers import to_json_numbers
-from epochal.web.site.routes import EventStream
+from epochal.web.site.route import EventStream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
-    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.route import ApiCall
     from epochal.web.site.site import Site
 
     Event = tuple[str, dict[str, Any]]

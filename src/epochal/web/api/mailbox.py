@@ -9,7 +9,7 @@ from epochal.records.mail.mailbox import Mailbox
 
 if TYPE_CHECKING:
     from epochal.records.mail.mailbox import Mail
-    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.route import ApiCall
     from epochal.web.site.site import Site
 
 MAX_MAILS = 500

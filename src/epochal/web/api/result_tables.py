@@ -14,7 +14,7 @@ from epochal.web.site.numbers import to_json_value
 if TYPE_CHECKING:
     from epochal.records.project.table_content import Cell
     from epochal.records.project.table_values import CellValue
-    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.route import ApiCall
     from epochal.web.site.site import Site
 
 

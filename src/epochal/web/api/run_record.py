@@ -41,7 +41,7 @@ from epochal.web.api.download import WEIGHTS_FILE
 from epochal.web.site.api_error import ApiError, not_found
 from epochal.web.site.file_id import make_file_id
 from epochal.web.site.numbers import to_json_value
-from epochal.web.site.routes import RawAnswer
+from epochal.web.site.route import RawAnswer
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from epochal.records.code.code_manifest import CodeFile
     from epochal.records.folder.media import Media
     from epochal.records.folder.reader import RunRecord
-    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.route import ApiCall
     from epochal.web.site.site import Site
 
 MAX_CODE_BYTES = 1 << 20

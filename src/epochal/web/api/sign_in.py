@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from epochal.web.site.routes import JsonAnswer
+from epochal.web.site.route import JsonAnswer
 
 if TYPE_CHECKING:
-    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.route import ApiCall
     from epochal.web.site.sessions import WebSession
     from epochal.web.site.site import Site
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from epochal.web.site.api_error import ApiError, not_found
 
 if TYPE_CHECKING:
-    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.route import ApiCall
     from epochal.web.site.site import Site
 
 

@@ -17,7 +17,7 @@ from epochal.web.site.session_file import SESSION_SECONDS, KeptSession
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from epochal.web.site.routes import Capability
+    from epochal.web.site.route import Capability
     from epochal.web.site.session_file import SessionFile
 
 TOKEN_BYTES = 32

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, final
 
 from epochal.durable.beneath import read_beneath
 from epochal.web.site.api_error import not_found
-from epochal.web.site.routes import RawAnswer
+from epochal.web.site.route import RawAnswer
 
 if TYPE_CHECKING:
-    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.route import ApiCall
     from epochal.web.site.site import Site
 
 STATIC_DIR = Path(__file__).parents[1] / "static"

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from epochal.check.signatures.parameters import Parameter, Signature
-from epochal.check.values.checker import ConfigChecker, suggest_known
+from epochal.check.values.checker import ConfigChecker
+from epochal.check.values.unknown_keys import suggest_known
 from epochal.config import from_plain
 from epochal.config.node import NOWHERE
 from epochal.errors import Place

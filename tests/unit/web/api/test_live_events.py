@@ -11,7 +11,7 @@ from epochal.launch.queue.queue import Queue
 from epochal.records.mail.mailbox import Mail, Mailbox
 from epochal.records.metrics.points import MetricWriter
 from epochal.web.api.live_events import LiveWatch, open_events
-from epochal.web.site.routes import ApiCall
+from epochal.web.site.route import ApiCall
 from unit.web.conftest import RUNS
 
 if TYPE_CHECKING:

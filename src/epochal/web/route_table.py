@@ -1,4 +1,4 @@
-"""The decision table: every route of the server, who may call it, and what it takes.
+"""The route table: every route of the server, who may call it, and what it takes.
 
 A route exists only as a row of this table, so none can be forgotten by the checks.
 """
@@ -74,11 +74,11 @@ from epochal.web.api.series import AXES, MAX_BUCKETS, get_series, get_sparklines
 from epochal.web.api.sign_in import close_session, get_session, open_session
 from epochal.web.api.sweeps import MAX_TRIALS, add_trials, get_sweep, get_sweeps, stop_sweep
 from epochal.web.openapi import describe_api
-from epochal.web.site.routes import MAX_INTEGER, ApiField, ApiRoute
+from epochal.web.site.route import MAX_INTEGER, ApiField, ApiRoute
 from epochal.web.site.static_files import get_asset, get_page
 
 if TYPE_CHECKING:
-    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.route import ApiCall
     from epochal.web.site.site import Site
 
 _MAX_IDS = 1000

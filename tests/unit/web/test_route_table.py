@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from browsing import Browser
 from epochal.web.app import WebApp
-from epochal.web.decision_table import ROUTES
-from epochal.web.site.routes import ApiRoute
+from epochal.web.route_table import ROUTES
+from epochal.web.site.route import ApiRoute
 
 if TYPE_CHECKING:
     from pathlib import Path

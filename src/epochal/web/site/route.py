@@ -136,7 +136,7 @@ Answering = Callable[["Site", ApiCall], object]
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ApiRoute:
-    """A row of the decision table."""
+    """A row of the route table."""
 
     method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
