@@ -48,7 +48,7 @@ from epochal.engine.process.signals import (
 )
 from epochal.engine.process.watchdog import open_stacks, watching_for_hangs, write_stacks
 from epochal.engine.result import RunResult, select_result_metrics
-from epochal.engine.run.agreement import ListenedPosition, describe_ranks, find_killed_rank
+from epochal.engine.run.agreement import ListenedPosition, describe_waiting_ranks, find_killed_rank
 from epochal.engine.run.speed import read_device_time, read_speed, read_spent
 from epochal.engine.run_context import making_current
 from epochal.engine.snapshot.snapshot import keeping_training_modes
@@ -381,7 +381,7 @@ def _run_context(run: EngineRun) -> Iterator[Preemption]:
             position=run.position,
             on_stall=run.on_stall,
             is_supervised=run.is_supervised,
-            describe_others=partial(describe_ranks, run),
+            describe_others=partial(describe_waiting_ranks, run),
         ),
         _stopping_on_interrupt(run),
         handling_preemption(run, run.request_end, partial(find_killed_rank, run)) as preemption,

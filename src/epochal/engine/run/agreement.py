@@ -108,7 +108,7 @@ def _is_in_collective() -> bool:
     return False
 
 
-def describe_ranks(run: EngineRun) -> str:
+def describe_waiting_ranks(run: EngineRun) -> str:
     """Which process the others wait for, after each of them has written its stacks."""
     listener, world = run.listener, run.world
     if listener is None or not world.is_main:

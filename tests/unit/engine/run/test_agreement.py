@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from epochal.distributed.world import SingleProcess
-from epochal.engine.run.agreement import describe_ranks
+from epochal.engine.run.agreement import describe_waiting_ranks
 
 
 def test_hang_names_the_processes_that_hold_up_the_others() -> None:
@@ -29,4 +29,4 @@ def test_hang_names_the_processes_that_hold_up_the_others() -> None:
         positions = dict(enumerate(found))
         listener = SimpleNamespace(collect_positions=lambda positions=positions: positions)
         run: Any = SimpleNamespace(listener=listener, world=world)
-        assert describe_ranks(run) == expected
+        assert describe_waiting_ranks(run) == expected
