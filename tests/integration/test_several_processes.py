@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import signal
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -172,6 +173,27 @@ def test_signal_to_the_launcher_stops_every_process(project: Project) -> None:
     assert done.returncode == 75, done.stderr
     assert "resume: " in done.stderr
     assert (project.find("stopped") / "checkpoints").is_dir()
+    project.take_samples()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")
+def test_processes_of_a_killed_launcher_end_and_the_run_can_be_resumed(project: Project) -> None:
+    child = project.begin(
+        "run", "ranks.yaml", "record.log_dir=orphaned", "--nproc", "2", "train.for=100000st"
+    )
+    for line in child.stdout:
+        if "loss: " in line:
+            child.signal(signal.SIGKILL)
+            break
+    done = child.end()  # waits for all that write to its output
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert "Ctrl-C" not in done.stderr
+    record = project.find("orphaned")
+    step = json.loads((record / "status.json").read_text())["step"]
+    done = project.run(
+        "resume", str(record), f"train.for={step + 20}st", "--nproc", "2", "--trust"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
     project.take_samples()
 
 

@@ -24,6 +24,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.rendezvous.api import RendezvousClosedError, RendezvousError
 from typing_extensions import override
 
+from epochal.distributed.parent_process import end_with_parent
 from epochal.errors import Preempted
 
 if TYPE_CHECKING:
@@ -202,6 +203,7 @@ class _Worker:
         self.__name__ = self.__qualname__ = getattr(function, "__qualname__", "run")
 
     def __call__(self, *args: object) -> Any:  # noqa: ANN401 - what the function returns
+        end_with_parent()  # torch lets the kernel send SIGINT, which looks like Ctrl-C
         is_behind = int(os.environ["RANK"]) != self._terminal_rank
         if hasattr(os, "setpgid") and is_behind and self._has_own_groups:
             with suppress(OSError):  # Ctrl-C reaches the parent, which passes it on once

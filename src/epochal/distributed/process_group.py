@@ -151,7 +151,7 @@ class ProcessGroup(World):
         try:
             rank = self._processes.find_killed()
         except Exception as error:  # the process with the store is gone
-            return RankLostError(str(error))
+            return RankLostError.of_store(error)
         return None if rank is None else RankLostError.of_rank(rank)
 
     @override

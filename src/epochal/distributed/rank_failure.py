@@ -81,6 +81,12 @@ class RankLostError(EpochalError):
         """The error about a process of this machine."""
         return cls(f"rank {rank} does not exist any more")
 
+    @classmethod
+    def of_store(cls, error: Exception) -> RankLostError:
+        """The error about the process with the store: the launcher, or the main process."""
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        return cls(f"the process that started this one cannot be reached: {first}")
+
 
 def is_lost_connection(error: BaseException) -> bool:
     """Whether an error may only be a consequence of the death of another process."""

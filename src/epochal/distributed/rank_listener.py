@@ -89,6 +89,9 @@ class RankListener:
         self.killed_rank: int | None = None
         """A process that was killed while this one waited for its answer."""
 
+        self.lost_store: Exception | None = None
+        """Why the store cannot be reached any more."""
+
         self.abort_connections: Callable[[], object] = lambda: None
         """Ends collectives that cannot notice a failure themselves."""
 
@@ -122,7 +125,7 @@ class RankListener:
 
         Raises:
             RankFailedError: Another process failed.
-            RankLostError: Another process was killed.
+            RankLostError: Another process was killed, or the one with the store.
         """
         while self._is_open and not self._has_answer.wait(POLL_SECONDS):
             self._raise_failure()
@@ -138,6 +141,7 @@ class RankListener:
 
         Raises:
             RankFailedError: Another process failed.
+            RankLostError: As for ``settle``.
         """
         self._raise_failure()
         return self.stop_kind
@@ -187,9 +191,11 @@ class RankListener:
         try:
             while not self._is_over.wait(POLL_SECONDS):
                 self._receive()
-        except Exception as error:  # the store is gone, and so are its processes
-            if not self._is_over.is_set():
+        except Exception as error:  # no request can be answered any more: the run must end
+            if not self._is_over.is_set() and self._run is not None:
                 _logger.debug("lost the connection to the other processes: %s", error)
+                self.lost_store = error
+                self._run.wake()
 
     def _receive(self) -> None:
         store, key = self._store, f"{self._number}/request/{self._round}"
@@ -269,3 +275,5 @@ class RankListener:
             raise RankFailedError(self.failure)
         if self.killed_rank is not None:
             raise RankLostError.of_rank(self.killed_rank)
+        if self.lost_store is not None:
+            raise RankLostError.of_store(self.lost_store)

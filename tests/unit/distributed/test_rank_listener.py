@@ -126,3 +126,18 @@ def test_killed_process_ends_the_wait_for_its_answer() -> None:
         rank.train()
     assert rank.listener.find_killed() == 1
     rank.listener.stop()
+
+
+def test_run_ends_when_the_process_with_the_store_is_gone() -> None:
+    server = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    client = torch.distributed.TCPStore("localhost", server.port, wait_for_workers=False)
+    woken = threading.Event()
+    rank = Rank(client, 0, 2, threading.Barrier(1))
+    rank.wake = woken.set
+    assert rank.listener.settle(0) is None
+    del server
+    assert woken.wait(60)
+    for ask in (lambda: rank.listener.settle(1), rank.listener.find_end):
+        with pytest.raises(RankLostError, match="the process that started this one"):
+            ask()
+    rank.listener.stop()

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
 import multiprocessing
 import os
 import signal
-import sys
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, final
 
 from torch.utils.data import DataLoader
 
+from epochal.distributed.parent_process import end_with_parent
 from epochal.engine.process.signals import PREEMPTION_SIGNALS
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _HELD_SIGNALS = (*PREEMPTION_SIGNALS, signal.SIGINT)
-_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 @final
@@ -45,7 +43,7 @@ class SignalTolerantWorker:
         for number in PREEMPTION_SIGNALS:
             signal.signal(number, self._handle_signal)
         if self.ends_with_thread:
-            _end_with_parent()
+            end_with_parent()
         if hasattr(signal, "pthread_sigmask"):
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD_SIGNALS)
         if self.init is not None:
@@ -55,17 +53,6 @@ class SignalTolerantWorker:
         if number == signal.SIGTERM and self._was_terminated:
             os._exit(0)
         self._was_terminated |= number == signal.SIGTERM
-
-
-def _end_with_parent() -> None:
-    """Let the kernel kill this process when its parent has died; only Linux supports it."""
-    parent = multiprocessing.parent_process()
-    if sys.platform != "linux" or parent is None:
-        return
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != parent.pid:  # it died before the call
-        os._exit(0)
 
 
 def protect_workers_from_signals(loader: object) -> None:
