@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import socket
+import threading
 import time
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -38,10 +39,15 @@ _NEXT_WAIT_SECONDS = 5.0
 
 _JOIN_SECONDS = 600
 _REACH_SECONDS = 30.0
+_CONNECT_SECONDS = 15.0
 _ANSWER_SECONDS = 60.0
 _LEAVE_SECONDS = 10.0
 _POLL_SECONDS = 0.2
+_TELL_SECONDS = 2.0
+"""After which time a user is told what a machine waits for."""
+
 _OPTION = "--rdzv-endpoint"
+_FACTS = "epochal/facts"
 _NEW = "-"  # instead of the folder of a run
 
 
@@ -225,6 +231,7 @@ def join_nodes(
     facts: Mapping[str, str],
     tell: Callable[[str], None],
     reach_seconds: float = _REACH_SECONDS,
+    answer_seconds: float = _CONNECT_SECONDS,
 ) -> NodeGroup:
     """The group of the machines that connect to an endpoint; that machine hosts their store.
 
@@ -235,20 +242,22 @@ def join_nodes(
         facts: What must be the same on all machines, by the words of a message.
         tell: Shows a line to the user.
         reach_seconds: How long to try to reach the endpoint.
+        answer_seconds: How long to wait for the answer of the machine there.
 
     Raises:
-        ConfigError: It cannot be reached, or a fact differs.
+        ConfigError: It cannot be reached, another program is there, or a fact differs.
     """
     host, port = parse_endpoint(endpoint)
     family, address = _resolve(endpoint, host, port)
     is_host = _can_listen(endpoint, family, address)
     local_addr = host if is_host else _reach(endpoint, host, port, tell, reach_seconds)
-    wait = timedelta(seconds=_ANSWER_SECONDS)
-    store = TCPStore(host, port, is_master=is_host, wait_for_workers=False, timeout=wait)
     if is_host:
-        store.set("epochal/facts", json.dumps(dict(facts)))
+        wait = timedelta(seconds=_ANSWER_SECONDS)
+        store = TCPStore(host, port, is_master=True, wait_for_workers=False, timeout=wait)
+        store.set(_FACTS, json.dumps(dict(facts)))
     else:
-        _compare(json.loads(store.get("epochal/facts")), facts)
+        store, theirs = _connect(endpoint, host, port, tell, answer_seconds)
+        _compare(theirs, facts)
     found = NodeGroup(
         store,
         min_nodes=min_nodes,
@@ -318,6 +327,35 @@ def _reach(endpoint: str, host: str, port: int, tell: Callable[[str], None], sec
                 has_told = True
                 tell(f"waiting for {endpoint} ({error.strerror or error})")
         time.sleep(_POLL_SECONDS)
+
+
+def _connect(
+    endpoint: str, host: str, port: int, tell: Callable[[str], None], seconds: float
+) -> tuple[TCPStore, Mapping[str, str]]:
+    """The store of the machine at the endpoint, and its facts.
+
+    Another program at that port may never answer, and no signal ends the wait inside of torch, so
+    a thread waits.
+    """
+    found: list[tuple[TCPStore, Mapping[str, str]]] = []
+
+    def connect() -> None:
+        with suppress(RuntimeError, ValueError):  # also another store, without facts
+            wait = timedelta(seconds=_ANSWER_SECONDS)
+            store = TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=wait)
+            found.append((store, json.loads(store.get(_FACTS))))
+
+    thread = threading.Thread(target=connect, name="epochal-join", daemon=True)
+    thread.start()
+    thread.join(min(_TELL_SECONDS, seconds))
+    if thread.is_alive():
+        tell(f"waiting for the answer of {endpoint} ...")
+        thread.join(seconds)
+    if found:
+        return found[0]
+    what = f"no run of several machines answers at {endpoint!r}: another program uses this port"
+    hint = "choose a free port, the same on all machines, such as node1:29511"
+    raise ConfigError(Problem(_OPTION, what, hint=hint))
 
 
 def _unreachable(endpoint: str, error: OSError) -> ConfigError:

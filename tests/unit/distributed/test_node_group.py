@@ -66,6 +66,13 @@ def test_endpoint_that_cannot_be_reached_is_named_at_once(monkeypatch: pytest.Mo
         join(endpoint, reach_seconds=0.0)
 
 
+def test_port_of_another_program_is_named() -> None:
+    with socket.create_server(("localhost", 0)) as mute:
+        port = mute.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"'localhost:{port}': another program uses this"):
+            join(f"localhost:{port}", answer_seconds=0.1)
+
+
 def test_endpoint_is_a_host_and_a_port() -> None:
     assert parse_endpoint("[::1]:80") == ("::1", 80)
     for text in ("node1", "node1:", ":80", "node1:0", "node1:70000", "node1:http"):
