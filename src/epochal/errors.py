@@ -190,6 +190,9 @@ class UntrustedCodeError(EpochalError):
         self.what = what
 
 
+RANK_LOST_EXIT_CODE = 76
+"""Of a run that lost one of its processes or machines; another start may go on."""
+
 DIVERGED = "diverged"
 """The status, and the reason, of a run whose losses, gradients or weights are not finite."""
 

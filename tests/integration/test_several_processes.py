@@ -190,9 +190,7 @@ def test_processes_of_a_killed_launcher_end_and_the_run_can_be_resumed(project: 
     assert "Ctrl-C" not in done.stderr
     record = project.find("orphaned")
     step = json.loads((record / "status.json").read_text())["step"]
-    done = project.run(
-        "resume", str(record), f"train.for={step + 20}st", "--nproc", "2", "--trust"
-    )
+    done = project.run("resume", str(record), f"train.for={step + 20}st", "--nproc", "2", "--trust")
     assert done.returncode == 0, done.stdout + done.stderr
     project.take_samples()
 

@@ -22,8 +22,7 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
     RendezvousTimeout,
 )
 
-from epochal.distributed.rank_failure import RANK_LOST_EXIT_CODE
-from epochal.errors import ConfigError, EpochalError, Problem
+from epochal.errors import RANK_LOST_EXIT_CODE, ConfigError, EpochalError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

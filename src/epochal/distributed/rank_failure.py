@@ -10,10 +10,9 @@ from typing import final
 
 from torch import distributed
 
-from epochal.errors import EpochalError
+from epochal.errors import RANK_LOST_EXIT_CODE, EpochalError
 
 _LOST_CONNECTION = re.compile(r"/gloo/|connection (closed|reset) by peer", re.IGNORECASE)
-RANK_LOST_EXIT_CODE = 76
 
 
 @final

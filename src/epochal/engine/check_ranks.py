@@ -78,7 +78,7 @@ def _warn_of_small_batches(run: EngineRun) -> None:
         size = getattr(loader, "batch_size", None)
         if isinstance(size, int) and size < run.num_data_ranks:
             _logger.warning(
-                "train_loader: batches of %s for %d processes, so %d of them have nothing to do; "
+                "train_loader: batches of %s for %d processes, so %d of them will be idle; "
                 "use larger batches or fewer processes",
                 format_count(size, "sample"),
                 run.num_data_ranks,

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from epochal import durable
 from epochal.distributed.environment import LAUNCHED_VARIABLE, read_rank_environment
-from epochal.distributed.rank_failure import RANK_LOST_EXIT_CODE
 from epochal.engine.execute import RANK_LOST, result_of_error
-from epochal.errors import EpochalError, Preempted, RecordError
+from epochal.errors import RANK_LOST_EXIT_CODE, EpochalError, Preempted, RecordError
 from epochal.experiment.build.device import (
     choose_device,
     count_nodes,

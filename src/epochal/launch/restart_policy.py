@@ -8,7 +8,7 @@ from typing import final
 
 from typing_extensions import override
 
-from epochal.errors import DivergedError
+from epochal.errors import RANK_LOST_EXIT_CODE, DivergedError
 
 SUCCESS = 0
 STALLED = 69
@@ -67,6 +67,8 @@ class ProcessExit:
             how = "diverged"
         elif self.code == STALLED:
             how = "hung"
+        elif self.code == RANK_LOST_EXIT_CODE:
+            how = "lost the connection to another process or machine"
         else:
             how = f"ended with code {self.code}"
         return f"{how} at step {self.step}" + (f" ({self.error})" if self.error else "")
@@ -104,6 +106,8 @@ class RestartPolicy:
         return self._decide_after_crash(end)
 
     def _decide_after_crash(self, end: ProcessExit) -> RestartDecision:
+        if self._limit <= 0:
+            return RestartDecision(False, "restarts are turned off", has_given_up=True)
         self._count(end)
         if self._num_failures_at_step >= CRASH_LOOP:
             why = f"it died {self._num_failures_at_step} times in a row at step {end.step}"
@@ -112,7 +116,6 @@ class RestartPolicy:
         if count > limit:
             restarts = "1 restart" if limit == 1 else f"{limit} restarts"
             why = f"{restarts} made no progress beyond step {end.saved_step}"
-            why = why if limit else "restarts are turned off"
             return RestartDecision(False, why, has_given_up=True)
         delay = min(2.0 ** max(count - 1, 0), _MAX_DELAY_SECONDS)
         note = f", {count} of {limit} without progress" if count else ""

@@ -56,6 +56,7 @@ def test_exits_are_described_in_words() -> None:
         ProcessExit(code=-99, step=3): "was killed by signal 99 at step 3",
         ProcessExit(code=75, step=3): "was preempted at step 3",
         ProcessExit(code=69, step=3): "hung at step 3",
+        ProcessExit(code=76, step=3): "lost the connection to another process or machine at step 3",
         ProcessExit(
             code=1, step=3, error="KeyError: 1"
         ): "ended with code 1 at step 3 (KeyError: 1)",
@@ -64,6 +65,8 @@ def test_exits_are_described_in_words() -> None:
 
 
 def test_a_limit_of_zero_never_restarts() -> None:
-    decision = RestartPolicy(limit=0).decide(killed(7))
-    assert not decision.should_restart
-    assert decision.why == "restarts are turned off"
+    for end in (killed(7), killed(7, saved_step=4)):  # also if the process made progress
+        decision = RestartPolicy(limit=0).decide(end)
+        assert not decision.should_restart
+        assert decision.has_given_up
+        assert decision.why == "restarts are turned off"

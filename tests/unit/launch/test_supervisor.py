@@ -170,7 +170,7 @@ def test_a_crash_loop_at_one_step_is_named_with_its_error(tmp_path: Path) -> Non
 
 def test_restarts_with_progress_are_not_counted(tmp_path: Path) -> None:
     acts = [ran(step + 1, saved=step, code=1) for step in range(1, 9)]
-    run = Supervised(tmp_path, *acts, FINISHED, limit=0)
+    run = Supervised(tmp_path, *acts, FINISHED, limit=1)
     assert (run.code, run.delays) == (0, [1.0] * 8)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import multiprocessing
 import os
 import signal
 import threading
 from contextlib import contextmanager
 from functools import cache
+from multiprocessing.util import Finalize
 from typing import TYPE_CHECKING, Any, final
 
 from torch.utils.data import DataLoader
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
+_FIRST = 100
 _HELD_SIGNALS = (*PREEMPTION_SIGNALS, signal.SIGINT)
 
 
@@ -96,7 +97,8 @@ def _end_by_kill(process: Any) -> None:  # noqa: ANN401 - a BaseProcess
 def _end_quietly_at_exit() -> None:
     """Let the exit of Python kill workers: torch's handler of SIGCHLD would raise an error."""
     if hasattr(signal, "SIGCHLD"):
-        atexit.register(signal.signal, signal.SIGCHLD, signal.SIG_DFL)
+        # Not atexit, which processes of multiprocessing skip; before their children are ended.
+        Finalize(None, signal.signal, (signal.SIGCHLD, signal.SIG_DFL), exitpriority=_FIRST)
 
 
 @contextmanager

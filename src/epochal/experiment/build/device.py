@@ -105,8 +105,12 @@ def refuse_too_many_processes(choices: Choices) -> None:
     """Refuse more processes than this machine has devices for, before any of them starts.
 
     Raises:
-        ConfigError: A device is missing, or the CPU would have far more processes than cores.
+        ConfigError: A device is missing, the CPU would have far more processes than cores, or the
+            number of restarts is negative.
     """
+    restarts = choices.get("restarts", 0)
+    if restarts < 0:
+        raise _device_error("--restarts", f"must be at least 0, got {restarts}", "use 0 for none")
     count, names = count_ranks(choices), list_devices(choices.get("device"))
     for name in names:
         _from_name(name)

@@ -89,9 +89,8 @@ def describe_failure(result: RunResult) -> list[str]:
         lines += ["", f"record: {result.dir}"]
         if result.status == "failed":
             lines.append(f"full traceback: {epochal_command()} show {name_run(result.dir)} --log")
-        if result.status != "failed" and (
-            command := find_resume_command(result.dir, epochal_command())
-        ):
+        can_continue = result.status != "failed" or result.reason == "rank_lost"
+        if can_continue and (command := find_resume_command(result.dir, epochal_command())):
             lines.append(f"resume: {command}")
     return lines
 

@@ -68,8 +68,11 @@ def prepare_rank(world: World, debug_rank: int | None) -> None:
 
 
 def _refuse_breakpoint(count: int, *args: object, **named: object) -> NoReturn:
+    caller = sys._getframe(1)
+    where = f"{caller.f_code.co_filename}:{caller.f_lineno}"
     raise TaskError(
-        f"breakpoint(): {count} processes reach this line, and their input is not the terminal\n"
+        f"{where}: breakpoint(): {count} processes reach this line, and their input is not the "
+        "terminal\n"
         "  debug one of them: --debug-rank 0; PYTHONBREAKPOINT=0 skips all breakpoints"
     )
 

@@ -74,6 +74,8 @@ def test_more_processes_than_devices_are_refused(monkeypatch: pytest.MonkeyPatch
     refuse_too_many_processes({"device": "cpu", "nproc": 64})
     with pytest.raises(ConfigError, match=r"1000 processes on the CPU, and .* 2 cores"):
         refuse_too_many_processes({"device": "cpu", "nproc": 1000})
+    with pytest.raises(ConfigError, match="--restarts: must be at least 0, got -1"):
+        refuse_too_many_processes({"device": "cpu", "nproc": 2, "restarts": -1})
     accelerator = torch.device("cuda", 0)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: accelerator)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

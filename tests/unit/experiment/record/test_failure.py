@@ -154,8 +154,9 @@ def test_interrupted_run_says_how_to_resume_if_it_can_be(shop: Path) -> None:
         record.write_text(json.dumps(facts))
         expected = f"resume: epochal resume {result.dir.name}{shown}"
         assert describe_failure(result)[-1] == expected
-    preempted = replace(result, status="preempted")
-    assert describe_failure(preempted)[-1] == f"resume: epochal resume {result.dir.name}"
+    for end in ({"status": "preempted"}, {"status": "failed", "reason": "rank_lost"}):
+        other = describe_failure(replace(result, **end))
+        assert other[-1] == f"resume: epochal resume {result.dir.name}", end
     shutil.rmtree(result.dir / "checkpoints")
     assert "resume" not in "\n".join(describe_failure(result))
 

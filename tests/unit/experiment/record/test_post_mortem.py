@@ -31,6 +31,7 @@ def test_breakpoint_of_several_processes_names_the_option(monkeypatch: pytest.Mo
     monkeypatch.delenv("PYTHONBREAKPOINT")
     prepare_rank(world, None)
     with pytest.raises(
-        TaskError, match=r"breakpoint\(\): 2 processes reach .*\n  .*--debug-rank 0"
+        TaskError,
+        match=r"test_post_mortem.py:\d+: breakpoint\(\): 2 processes .*\n  .*--debug-rank 0",
     ):
         breakpoint()
