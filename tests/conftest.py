@@ -38,6 +38,7 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ.pop("FORCE_COLOR", None)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background, where tests press Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, where tests close a terminal
 # A busy machine is no failure.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
