@@ -13,7 +13,7 @@ from epochal.config.node import Node
 from epochal.config.problems import MAX_BYTES, refuse
 from epochal.config.scalar import show
 from epochal.config.type_aliases import rename_aliases
-from epochal.errors import MissingFileError, Place, Problem, nearest
+from epochal.errors import ConfigError, MissingFileError, Place, Problem, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -57,6 +57,19 @@ class FrozenSource:
             hint = "submit the config again"
             raise MissingFileError(Problem(display_name(path), "was not frozen", hint=hint))
         return SourceFile(path, text)
+
+    def find_changed(self) -> list[Path]:
+        """The files whose text is another one now; files that are gone do not count."""
+        return [Path(name) for name, text in self.texts.items() if _differs(Path(name), text)]
+
+
+def _differs(path: Path, text: str) -> bool:
+    try:
+        return read_source(path).text != text
+    except MissingFileError:
+        return False
+    except ConfigError:  # such as an empty file
+        return True
 
 
 def freeze_source(path: Path, sources: Iterable[SourceFile]) -> FrozenSource:

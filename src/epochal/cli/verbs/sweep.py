@@ -18,6 +18,7 @@ from epochal.cli.pool import (
     typed_command,
 )
 from epochal.cli.then_test import add_then_test_option, require_test_data
+from epochal.config.source_file import FrozenSource, display_name
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.experiment.config.check_file import check_file, names_several
 from epochal.experiment.config.choices import add_choices, add_options, read_choices
@@ -77,6 +78,7 @@ def execute(args: argparse.Namespace) -> int:
             return _export(folder, args.export)
         changes = [word for word in args.words if "=" in word]
         _refuse_frozen(args, changes)
+        _note_edited_config(folder)
         if args.dry_run:
             return _show_next(args, folder, folder.check_changes(changes))
         if changes:
@@ -112,6 +114,7 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _start(args: argparse.Namespace) -> int:
+    _refuse_file_of_sweep([word for word in args.words if "=" not in word])
     path, overrides = split_single_file(args.words, "sweep")
     choices = read_choices(args)
     _refuse_unsupported(choices)
@@ -156,6 +159,25 @@ def _start(args: argparse.Namespace) -> int:
     folder = create_sweep(log_dir, freeze, name=name, command=command)
     print(f"sweep {folder.id}")
     return _work(args, folder, places)
+
+
+def _refuse_file_of_sweep(named: Sequence[str]) -> None:
+    """Refuse ``last config.yaml``: a sweep that exists has its own config."""
+    files = [word for word in named if Path(word).suffix.lower() in _CONFIG_SUFFIXES]
+    if len(named) == 2 and len(files) == 1:
+        sweep = next(word for word in named if word not in files)
+        command = f"{epochal_command()} sweep"
+        hint = f"`{command} {sweep}` continues it, `{command} {files[0]}` starts another one"
+        what = "a sweep continues with the config it began with"
+        raise ConfigError(Problem(files[0], what, hint=hint))
+
+
+def _note_edited_config(folder: SweepFolder) -> None:
+    """Print which files of the config were edited, since trials do not follow them."""
+    source = folder.read_base().source
+    if isinstance(source, FrozenSource) and (changed := source.find_changed()):
+        names = ", ".join(map(display_name, changed))
+        print(f"note: edited since the sweep began, which continues without the edits: {names}")
 
 
 def _refuse_frozen(args: argparse.Namespace, changes: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from epochal.config.source_file import FrozenSource
 from epochal.launch.pool.backlog import JobEnd
 from epochal.launch.pool.gpus import Gpu
 from epochal.records.find import read_run
@@ -215,6 +216,24 @@ def test_what_all_trials_share_cannot_be_changed(half_done: SweepFolder, epochal
         done = epochal("sweep", "last", word)
         assert (done.code, message in done.err) == (78, True), (word, done.err)
     assert half_done.read_facts()["changes"] == []
+
+
+def test_a_sweep_says_that_it_does_not_follow_an_edited_config(
+    half_done: SweepFolder, shop: Path, epochal: Command
+) -> None:
+    words = ("sweep", "last", "--dry-run", "--devices", "cpu")
+    source = half_done.read_base().source
+    assert isinstance(source, FrozenSource)
+    (text,) = source.texts.values()
+    for now, is_noted in ((text, False), (f"{text}# smaller\n", True), ("", True)):
+        source.path.write_text(now)
+        done = epochal(*words)
+        assert done.code == 0
+        assert ("continues without the edits: toy.yaml" in done.out) is is_noted, now
+    done = epochal("sweep", "last", "toy.yaml")
+    assert done.code == 78
+    assert "toy.yaml: a sweep continues with the config it began with" in done.err
+    assert "`epochal sweep toy.yaml` starts another one" in done.err
 
 
 def test_another_process_takes_changes_over(half_done: SweepFolder, epochal: Command) -> None:
