@@ -373,6 +373,7 @@ def test_leaving_the_debugger_interrupts_the_run(shop: Path) -> None:
     done = forked.run("-m", "epochal", *words, "--device", "cpu", input="q\n")
     assert done.returncode == 130, done.stdout + done.stderr
     assert "run interrupted" in done.stderr
+    assert "stopped in the debugger after" in done.stderr
     assert "BdbQuit" not in done.stdout + done.stderr
 
 

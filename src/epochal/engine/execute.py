@@ -221,8 +221,8 @@ def _find_cause(run: EngineRun, error: BaseException) -> BaseException:
 
     A signal to the whole process group may end a worker before it can ignore the signal.
     """
-    if isinstance(error, BdbQuit):  # the user left a debugger with q
-        return KeyboardInterrupt().with_traceback(error.__traceback__)
+    if isinstance(error, BdbQuit):  # the user left a debugger with q, or its input has ended
+        return KeyboardInterrupt("stopped in the debugger").with_traceback(error.__traceback__)
     if not is_worker_death(error):
         return error
     ignore_worker_deaths()

@@ -76,7 +76,8 @@ def show_error(error: Exception, *, what: str = "run") -> int:
 def describe_failure(result: RunResult) -> list[str]:
     """The lines in the box of a run that failed or was interrupted."""
     if result.status == "interrupted":
-        lines = [f"stopped by Ctrl-C after {describe_progress(result)}"]
+        how = result.message or "stopped by Ctrl-C"
+        lines = [f"{how} after {describe_progress(result)}"]
     elif result.status == "preempted":
         when = f"after {describe_progress(result)}" if result.steps else "before the first step"
         lines = [f"preempted {when}"]
