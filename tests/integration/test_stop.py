@@ -47,6 +47,12 @@ class Stop(ep.Hook):
             os.kill(os.getpid(), signal.SIGTERM)
         else:
             run.writer._lease.watch()
+
+
+class StopsItself(ep.Hook):
+    def step_end(self, run):
+        if run.step == 3:
+            run.stop("good enough")
 '''
 REASON = "pruned (asha: rank 3 of 3 at evaluation 1)"
 
@@ -83,3 +89,15 @@ def test_a_run_that_is_asked_to_stop_before_its_first_step_is_stopped_as_well(
     summary = read_run(folder).summary
     assert (summary.status, summary.reason, summary.step) == ("stopped", REASON, 0)
     assert not any(one.kind == "failed" for one in Mailbox(shop / "runs").mails())
+
+
+def test_a_run_that_its_own_hook_stopped_continues_when_it_is_resumed(
+    shop: Path, epochal: Command
+) -> None:
+    write(shop / "shop" / "stopping.py", HOOKS)
+    done = epochal("run", "config.yaml", "hooks=[shop.stopping.StopsItself]")
+    assert "stopped (good enough)" in done.out
+    (folder,) = run_folders(shop)
+    assert epochal("resume", folder).code == 0
+    summary = read_run(folder).summary
+    assert (summary.status, summary.step) == ("finished", 12)
