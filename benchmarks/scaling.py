@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import epochal as ep
 from epochal.distributed.elastic import launch_ranks
-from epochal.distributed.node_group import stay_alone
+from epochal.distributed.node_group import single_node
 from epochal.engine.device.seeding import derive_seed
 
 SAMPLES, FEATURES, CLASSES = 64, 256, 10  # samples in a step of one process
@@ -160,7 +160,7 @@ def main() -> None:
             nproc=processes,
             start_method="spawn",
             environment={},
-            nodes=stay_alone(),
+            nodes=single_node(),
         )
         if end.failed_rank is not None:
             sys.exit(f"rank {end.failed_rank} ended with {end.code}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import re
 import subprocess
 import sys
@@ -455,3 +456,27 @@ def test_test_files_outside_packages_have_unique_names() -> None:
         if "data" not in path.relative_to(tests).parts and path.name != "conftest.py":
             found.setdefault(path.name, []).append(path.relative_to(tests).as_posix())
     assert [names for names in found.values() if len(names) > 1] == []
+
+
+def _missing_names(path: Path) -> list[str]:
+    """Names that a file imports from Epochal and that Epochal does not define."""
+    missing = []
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if not isinstance(node, ast.ImportFrom) or (node.module or "").split(".")[0] != "epochal":
+            continue
+        for name in (alias.name for alias in node.names):
+            try:
+                found = hasattr(importlib.import_module(node.module or ""), name)
+                found = found or bool(importlib.util.find_spec(f"{node.module}.{name}"))
+            except ModuleNotFoundError:
+                found = False
+            if not found:
+                missing.append(f"{path.name}:{node.lineno}: {node.module}.{name}")
+    return missing
+
+
+def test_names_that_benchmarks_and_examples_import_exist(tmp_path: Path) -> None:
+    files = [*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "examples").rglob("*.py")]
+    assert [name for path in files for name in _missing_names(path)] == []
+    (tmp_path / "wrong.py").write_text("from epochal.config import load, lode\n")
+    assert _missing_names(tmp_path / "wrong.py") == ["wrong.py:1: epochal.config.lode"]
