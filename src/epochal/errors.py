@@ -97,6 +97,22 @@ def _underline(place: Place) -> list[str]:
     return [f"    {shown}", f"    {' ' * start}{'^' * width}"]
 
 
+STALLED_EXIT_CODE = 69
+"""Of a run that hung and was ended; another start may continue it."""
+
+OUT_OF_MEMORY_EXIT_CODE = 71
+"""Of a run for which the memory of the device or the host was too small."""
+
+PREEMPTED_EXIT_CODE = 75
+"""Of a run that was asked to end and saved; another start continues it."""
+
+RANK_LOST_EXIT_CODE = 76
+"""Of a run that lost one of its processes or machines; another start may continue it."""
+
+INTERRUPTED_EXIT_CODE = 130
+"""Of a run that Ctrl-C ended, as shells give it."""
+
+
 class EpochalError(Exception):
     """A mistake that the user can fix; shown without a traceback."""
 
@@ -165,7 +181,7 @@ class CheckpointError(EpochalError):
 class Preempted(KeyboardInterrupt):
     """The job is preempted: it stops now and is continued later."""
 
-    exit_code: ClassVar[int] = 75
+    exit_code: ClassVar[int] = PREEMPTED_EXIT_CODE
 
 
 class RecordError(EpochalError):
@@ -189,9 +205,6 @@ class UntrustedCodeError(EpochalError):
         super().__init__(f"{what}\n  {hint}")
         self.what = what
 
-
-RANK_LOST_EXIT_CODE = 76
-"""Of a run that lost one of its processes or machines; another start may go on."""
 
 DIVERGED = "diverged"
 """The status, and the reason, of a run whose losses, gradients or weights are not finite."""

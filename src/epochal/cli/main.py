@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from epochal.records.mail.mailbox import Mailbox
 
-INTERRUPTED = 130
+_INTERRUPTED_EXIT_CODE = 130  # as in epochal.errors, whose import would be slow
 _LOADED = time.perf_counter()  # start-up time includes later imports
 
 
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _execute(words, begun=_LOADED if argv is None else None)
     except KeyboardInterrupt as interrupt:
         # Preempted has an exit code; importing it here would be slow.
-        code: int = getattr(interrupt, "exit_code", INTERRUPTED)
+        code: int = getattr(interrupt, "exit_code", _INTERRUPTED_EXIT_CODE)
         return code
 
 

@@ -23,7 +23,6 @@ from epochal.distributed.rank_failure import (
     report_error,
 )
 from epochal.durable import WriteError
-from epochal.engine.device.memory import OUT_OF_MEMORY_EXIT_CODE as OUT_OF_MEMORY
 from epochal.engine.device.memory import (
     explain_out_of_memory,
     is_disk_full,
@@ -38,7 +37,6 @@ from epochal.engine.process.crash_log import recording_crashes
 from epochal.engine.process.grace_period import enforcing_grace_period
 from epochal.engine.process.signals import (
     PREEMPTED,
-    PREEMPTED_EXIT_CODE,
     Preemption,
     SignalSafeLog,
     handle_in_child,
@@ -58,6 +56,9 @@ from epochal.engine.step.shared_step import explain_unused
 from epochal.engine.step.task_calls import TaskCalls
 from epochal.errors import (
     DIVERGED,
+    INTERRUPTED_EXIT_CODE,
+    OUT_OF_MEMORY_EXIT_CODE,
+    PREEMPTED_EXIT_CODE,
     ConfigError,
     DataError,
     DivergedError,
@@ -81,7 +82,7 @@ if TYPE_CHECKING:
 LEASE_LOST = "lease_lost"
 RANK_LOST = "rank_lost"
 _STATUS_EXIT_CODES = {
-    "interrupted": 130,
+    "interrupted": INTERRUPTED_EXIT_CODE,
     PREEMPTED: PREEMPTED_EXIT_CODE,
     DIVERGED: DivergedError.exit_code,
 }
@@ -342,7 +343,7 @@ def _exit_code(status: str, error: BaseException | None) -> int:
     if isinstance(error, EpochalError):
         return error.exit_code
     if is_out_of_memory(error):
-        return OUT_OF_MEMORY
+        return OUT_OF_MEMORY_EXIT_CODE
     if is_worker_death(error):  # raised again while the run ended
         return DataError.exit_code
     return 74 if isinstance(error, WriteError) else 1

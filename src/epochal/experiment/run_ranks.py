@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, cast
 from epochal import durable
 from epochal.distributed.environment import LAUNCHED_VARIABLE, read_rank_environment
 from epochal.engine.execute import RANK_LOST, result_of_error
-from epochal.errors import RANK_LOST_EXIT_CODE, EpochalError, Preempted, RecordError
+from epochal.errors import (
+    RANK_LOST_EXIT_CODE,
+    STALLED_EXIT_CODE,
+    EpochalError,
+    Preempted,
+    RecordError,
+)
 from epochal.experiment.build.device import (
     choose_device,
     count_nodes,
@@ -28,7 +34,6 @@ from epochal.experiment.record.post_mortem import describe_input
 from epochal.experiment.resume.resume_plan import is_evaluation
 from epochal.launch.restart_policy import (
     DEFAULT_RESTARTS,
-    STALLED,
     ProcessExit,
     RestartDecision,
     RestartPolicy,
@@ -218,7 +223,7 @@ def _choose_start_method(choices: Choices) -> StartMethod:
 
 def _decide(policy: RestartPolicy, died: ProcessExit) -> RestartDecision:
     """Restart after a kill or a hang, not after an error, which would repeat."""
-    if died.code < 0 or died.code in (STALLED, RANK_LOST_EXIT_CODE):
+    if died.code < 0 or died.code in (STALLED_EXIT_CODE, RANK_LOST_EXIT_CODE):
         return policy.decide(died)
     return RestartDecision(False, "a restart would not change that")
 
@@ -232,7 +237,7 @@ def _describe_exit(end: GroupEnd, folder: Path | None, before: int) -> ProcessEx
         step=max(step, saved),
         first_step=before,
         saved_step=saved,
-        error=_find_stalled_rank(record) if end.code == STALLED else "",
+        error=_find_stalled_rank(record) if end.code == STALLED_EXIT_CODE else "",
     )
 
 

@@ -8,18 +8,25 @@ from typing import final
 
 from typing_extensions import override
 
-from epochal.errors import RANK_LOST_EXIT_CODE, DivergedError
+from epochal.errors import (
+    INTERRUPTED_EXIT_CODE,
+    PREEMPTED_EXIT_CODE,
+    RANK_LOST_EXIT_CODE,
+    STALLED_EXIT_CODE,
+    ConfigError,
+    DivergedError,
+    LeaseLostError,
+    MissingFileError,
+)
 
 SUCCESS = 0
-STALLED = 69
-PREEMPTED = 75
-FINAL = {
+FINAL_EXIT_CODES = {
     2: "the command line",
-    66: "a missing file",
-    73: "that the run lost its folder",
-    78: "the config",
+    MissingFileError.exit_code: "a missing file",
+    LeaseLostError.exit_code: "that the run lost its folder",
+    ConfigError.exit_code: "the config",
     DivergedError.exit_code: "that",
-    130: "Ctrl-C",
+    INTERRUPTED_EXIT_CODE: "Ctrl-C",
 }
 """Exit codes that a restart would not change, and their causes."""
 
@@ -61,11 +68,11 @@ class ProcessExit:
     def __str__(self) -> str:
         if self.code < 0:
             how = f"was killed by {_signal_name(-self.code)}"
-        elif self.code == PREEMPTED:
+        elif self.code == PREEMPTED_EXIT_CODE:
             how = "was preempted"
         elif self.code == DivergedError.exit_code:
             how = "diverged"
-        elif self.code == STALLED:
+        elif self.code == STALLED_EXIT_CODE:
             how = "hung"
         elif self.code == RANK_LOST_EXIT_CODE:
             how = "lost the connection to another process or machine"
@@ -98,10 +105,10 @@ class RestartPolicy:
 
     def decide(self, end: ProcessExit) -> RestartDecision:
         """Whether and when to restart."""
-        if end.code == SUCCESS or end.code in FINAL:
-            what = FINAL.get(end.code, "anything")
+        if end.code == SUCCESS or end.code in FINAL_EXIT_CODES:
+            what = FINAL_EXIT_CODES.get(end.code, "anything")
             return RestartDecision(False, f"another start would not change {what}")
-        if end.code == PREEMPTED:
+        if end.code == PREEMPTED_EXIT_CODE:
             return RestartDecision(True, "resuming it", 1.0)
         return self._decide_after_crash(end)
 

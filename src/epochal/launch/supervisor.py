@@ -11,10 +11,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, final
 
-from epochal.errors import DIVERGED, DivergedError, EpochalError
+from epochal.errors import (
+    DIVERGED,
+    INTERRUPTED_EXIT_CODE,
+    STALLED_EXIT_CODE,
+    DivergedError,
+    EpochalError,
+)
 from epochal.launch.child_process import start_child
 from epochal.launch.restart_policy import (
-    STALLED,
     SUCCESS,
     ProcessExit,
     RestartDecision,
@@ -46,8 +51,6 @@ _FORWARDED = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP")
 _SIGHUP = getattr(signal, "SIGHUP", None)
 SEND_SECONDS = 60.0
 """How long an ending supervisor waits for servers, with retries."""
-
-_INTERRUPTED = 130
 
 
 @final
@@ -164,7 +167,7 @@ def _run_once(commands: SupervisedCommands, file: KeepAliveFile, stop: StopReque
     record = find_record(after)
     if code == 1 and record is not None and record.summary.status == "lost":
         # Code that blocked all threads was ended by the watchdog, which could write only stacks.
-        code = STALLED
+        code = STALLED_EXIT_CODE
         _post_stall(after)
     saved_step = _saved_step(after) or 0
     step = 0 if record is None else step_of(record)
@@ -283,13 +286,16 @@ def _post(
     mail: Mail | None = None
     deliveries: list[Delivery] = []
     if folder is not None and found is not None and is_expected(*found):
-        if end.code == _INTERRUPTED:
+        if end.code == INTERRUPTED_EXIT_CODE:
             cancel_expected(*found)
         else:
             kind = _kind(folder, decision)
             find_specs = partial(_find_specs, find_settings)
             mail, deliveries = post_end(*found, kind=kind, why=why, find_specs=find_specs)
-    elif end.code not in (SUCCESS, _INTERRUPTED) and (settings := find_settings()) is not None:
+    elif (
+        end.code not in (SUCCESS, INTERRUPTED_EXIT_CODE)
+        and (settings := find_settings()) is not None
+    ):
         mail = compose(MailContent(kind="gave_up", tag=settings.tag, why=why or f"it {end}"))
         box = Mailbox(settings.root)
         deliveries = queue_mail(mail, settings.specs, box)

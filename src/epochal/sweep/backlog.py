@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
 
-from epochal.errors import ConfigError
+from epochal.errors import PREEMPTED_EXIT_CODE, ConfigError
 from epochal.launch.pool.backlog import Backlog, JobEnd, WaitingJob
 from epochal.launch.pool.devices import ANY_DEVICE, DeviceRequest
 from epochal.launch.queue.worker import can_auto_resume
-from epochal.launch.restart_policy import FINAL, PREEMPTED
+from epochal.launch.restart_policy import FINAL_EXIT_CODES
 from epochal.records.find import find_record
 from epochal.records.folder.folder import Parent
 from epochal.records.layout.stop_request import (
@@ -198,9 +198,9 @@ class SweepBacklog(Backlog):
 
     def _judge_unfinished(self, run: TrialRun, end: JobEnd) -> None:
         """What to do with a run whose process ended, but not its training."""
-        if end.was_stopped or end.code == PREEMPTED:
+        if end.was_stopped or end.code == PREEMPTED_EXIT_CODE:
             pass  # the sweep stops, or the machine is needed; it is continued
-        elif end.code in FINAL or self._starts.get(run.job.key, 0) >= MAX_STARTS:
+        elif end.code in FINAL_EXIT_CODES or self._starts.get(run.job.key, 0) >= MAX_STARTS:
             run.state, run.error = "failed", run.error or f"ended with code {end.code}"
 
     @override

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Self, final
 from epochal.cli.draw.live import LiveLines
 from epochal.cli.draw.text_table import format_table
 from epochal.config.source_file import display_name
+from epochal.errors import INTERRUPTED_EXIT_CODE, PREEMPTED_EXIT_CODE
 from epochal.launch.pool.pool import plan_start
-from epochal.launch.pool.run_jobs import PREEMPTED, find_last_line
+from epochal.launch.pool.run_jobs import find_last_line
 from epochal.records.find import find_record
 from epochal.records.folder.reader import describe_error
 from epochal.records.metrics.points import TRAIN_PREFIX
@@ -33,7 +34,7 @@ _OTHER_LINES = 5
 
 _ACTIVE = ("running", "stopping", "pending")
 _MAX_METRICS = 3
-_STATES = {75: "preempted", 130: "interrupted"}
+_STATES = {PREEMPTED_EXIT_CODE: "preempted", INTERRUPTED_EXIT_CODE: "interrupted"}
 HINTS = {
     "running": "Ctrl-C: finish the running jobs, and start no more",
     "draining": "starting no more jobs; Ctrl-C again: save and stop the running ones",
@@ -186,7 +187,7 @@ def describe_end(waiting: WaitingJob, end: JobEnd) -> str:
         return f"killed by signal {-end.code}"
     if record is None:
         return "" if end.code == 0 else find_last_line(waiting.log)
-    if end.code == PREEMPTED:
+    if end.code == PREEMPTED_EXIT_CODE:
         step = record.summary.step
         return f"saved at step {step}" if step else "ended before its first step"
     if end.code != 0:
@@ -209,7 +210,7 @@ def print_ends(jobs: Sequence[WaitingJob], ends: Mapping[int, JobEnd]) -> None:
             continue
         folder = "" if end.run_dir is None else display_name(end.run_dir)
         rows.append((str(one.key), one.job.title, name_end(end), folder, describe_end(one, end)))
-        if end.code == PREEMPTED and end.run_dir is not None:
+        if end.code == PREEMPTED_EXIT_CODE and end.run_dir is not None:
             notes.append(f"continue {one.key}: {epochal_command()} resume {end.run_dir.name}")
         if end.code != 0 and one.log.is_file():
             notes.append(f"output of {one.key}: {display_name(one.log)}")

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from epochal.engine.interfaces.run import Run
 
-
-OUT_OF_MEMORY_EXIT_CODE = 71
 _HOST_MEMORY_ERROR = re.compile(
     r"DefaultCPUAllocator: (can't allocate|not enough) memory|[Cc]annot allocate memory \(12\)"
 )

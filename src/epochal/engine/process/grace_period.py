@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING, final
 
-from epochal.engine.process.signals import PREEMPTED_EXIT_CODE
 from epochal.engine.process.watchdog import open_stacks, write_stacks
+from epochal.errors import PREEMPTED_EXIT_CODE, STALLED_EXIT_CODE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,7 +28,6 @@ _INTERRUPT_SHARE = 0.8
 """The share of the period after which the main thread is interrupted; it can end in the rest."""
 
 STALLED = "stalled"
-STALLED_EXIT_CODE = 69
 
 _CHECKS_PER_PERIOD = 50
 _REPORT_SECONDS = 2.0

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     Handler = Callable[[int, FrameType | None], object] | int | None
 
 PREEMPTED = "preempted"
-PREEMPTED_EXIT_CODE = 75
 PREEMPTION_SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGUSR1", "SIGHUP") if hasattr(signal, name)
 )

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ruamel.yaml import YAML
 
-from epochal.errors import ConfigError, Problem
-from epochal.launch.restart_policy import PREEMPTED
+from epochal.errors import PREEMPTED_EXIT_CODE, ConfigError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +67,7 @@ def _to_kubernetes(name: str, words: Sequence[str], options: LaunchOptions) -> d
         container["volumeMounts"].append({"name": "project", "mountPath": _WORK_DIR})
         claim = {"claimName": options.volume}
         pod["volumes"].append({"name": "project", "persistentVolumeClaim": claim})
-    codes = {"containerName": "run", "operator": "In", "values": [PREEMPTED]}
+    codes = {"containerName": "run", "operator": "In", "values": [PREEMPTED_EXIT_CODE]}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, final
 from typing_extensions import override
 
 from epochal import durable
-from epochal.errors import RecordError
+from epochal.errors import PREEMPTED_EXIT_CODE, RecordError
 from epochal.launch.jobs.frozen_job import read_job
 from epochal.launch.pool.devices import Device
 from epochal.launch.pool.executor import Executor, JobHandle, JobStart
 from epochal.launch.pool.local_executor import LocalExecutor
 from epochal.launch.queue.worker import can_auto_resume
-from epochal.launch.restart_policy import PREEMPTED
 from epochal.records.find import read_run
 from epochal.records.folder.folder import Parent
 from epochal.records.folder.writer import COMPLETED_STATUSES
@@ -111,7 +110,7 @@ def is_complete(run_dir: Path) -> bool:
 
 def restart_preempted(waiting: WaitingJob, end: JobEnd) -> WaitingJob | None:
     """The next start of a job that was preempted or lost its node; None if it has ended."""
-    if end.code != PREEMPTED or end.was_stopped:
+    if end.code != PREEMPTED_EXIT_CODE or end.was_stopped:
         return None
     if end.run_dir is not None and is_complete(end.run_dir):  # its node was lost just after its end
         return None
@@ -143,7 +142,7 @@ class NodeJob(JobHandle):
     def poll(self) -> int | None:
         if self._handle is None:
             if self._is_unwanted:
-                return PREEMPTED
+                return PREEMPTED_EXIT_CODE
             if not self._can_start():
                 return None
             self._handle = self._executor.submit(self._plan())

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, final
 from typing_extensions import override
 
 from epochal import durable
-from epochal.errors import ConfigError, Problem
+from epochal.errors import PREEMPTED_EXIT_CODE, ConfigError, Problem
 from epochal.launch.cluster.node_job import NodeJob, NodeStart, describe_node_start, plan_node_start
 from epochal.launch.launch_options import LaunchOptions
 from epochal.launch.pool.executor import Executor, JobHandle, JobStart
 from epochal.launch.pool.pool import CANNOT_START
-from epochal.launch.restart_policy import PREEMPTED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -196,7 +195,7 @@ class _RayHandle(JobHandle):
         assert self._lost_since is not None
         if not is_alive:
             self._note("its node is gone")
-            self._end(PREEMPTED)
+            self._end(PREEMPTED_EXIT_CODE)
         elif time.monotonic() - self._lost_since > _NODE_SECONDS:
             self._end(_KILLED_CODE)
 
@@ -213,7 +212,7 @@ class _RayHandle(JobHandle):
         if self.node:
             self._actor.stop.remote()
         else:  # Ray has not placed it yet
-            self._end(PREEMPTED)
+            self._end(PREEMPTED_EXIT_CODE)
 
     @override
     def kill(self) -> None:
@@ -276,7 +275,7 @@ class _RayGroup(JobHandle):
             try:
                 self._endpoint = ray.get(self._answer)
             except ray.exceptions.RayActorError:
-                self._end(PREEMPTED)
+                self._end(PREEMPTED_EXIT_CODE)
                 return
             self._members = [self._join(actor) for actor in self._actors]
 
@@ -302,15 +301,16 @@ class _RayGroup(JobHandle):
             self.waits_for = "" if one.node else self.waits_for
             if code is None:
                 continue
-            can_go_on = one is not first and self._range[0] < self._range[1]
-            if (one.is_lost or code < 0) and not can_go_on:
+            can_continue = one is not first and self._range[0] < self._range[1]
+            if (one.is_lost or code < 0) and not can_continue:
                 self.stop()
-            if not one.is_lost or not can_go_on:
+            if not one.is_lost or not can_continue:
                 self._ends.append(code)
             self._members.remove(one)
         if not any(one.node for one in self._members):  # others only wait for a place
-            code = next((end for end in self._ends if end), PREEMPTED if not self._ends else 0)
-            self._end(PREEMPTED if PREEMPTED in self._ends else code)
+            is_preempted = not self._ends or PREEMPTED_EXIT_CODE in self._ends
+            code = next((end for end in self._ends if end), 0)
+            self._end(PREEMPTED_EXIT_CODE if is_preempted else code)
         elif self._stopped_at is not None and time.monotonic() - self._stopped_at > _STOP_SECONDS:
             self.kill()
         elif self._stopped_at is None and not self._ends:
@@ -351,7 +351,7 @@ class _RayGroup(JobHandle):
         if self._stopped_at is None:
             self._stopped_at = time.monotonic()
             if not self._members and self._code is None:
-                self._end(PREEMPTED)
+                self._end(PREEMPTED_EXIT_CODE)
             for one in self._members:
                 one.stop()
 

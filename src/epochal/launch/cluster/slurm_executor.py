@@ -15,7 +15,7 @@ from zlib import crc32
 from typing_extensions import override
 
 from epochal import durable
-from epochal.errors import ConfigError, Problem
+from epochal.errors import INTERRUPTED_EXIT_CODE, PREEMPTED_EXIT_CODE, ConfigError, Problem
 from epochal.launch.cluster.node_job import (
     NodeJob,
     NodeStart,
@@ -26,7 +26,7 @@ from epochal.launch.cluster.node_job import (
 from epochal.launch.launch_options import LaunchOptions
 from epochal.launch.pool.executor import Executor, JobHandle, JobStart
 from epochal.launch.pool.pool import CANNOT_START, read_run_file
-from epochal.launch.restart_policy import PREEMPTED, SUCCESS
+from epochal.launch.restart_policy import SUCCESS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,6 @@ _POLL_SECONDS = 0.5
 _MAX_TIMEOUTS = 10_000
 _MAX_ARRAY = 1000
 _KILLED = -9
-_INTERRUPTED = 130
 _LOST = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "TIMEOUT", "REQUEUED")
 _SBATCH_NAMES = {
     "nodes": "nodes",
@@ -201,8 +200,8 @@ class SlurmCall:
         before = signal.getsignal(number)
         code, is_stopped = self._run(NodeJob(start), number)
         signal.signal(number, before)
-        if not is_stopped and (self._is_preempted or code == PREEMPTED):
-            self._code = None if code == PREEMPTED else code
+        if not is_stopped and (self._is_preempted or code == PREEMPTED_EXIT_CODE):
+            self._code = None if code == PREEMPTED_EXIT_CODE else code
             _requeue(number)
         return code
 
@@ -236,7 +235,7 @@ def _requeue(number: int) -> None:
     try:
         signal.raise_signal(number)
     except subprocess.SubprocessError:  # Slurm cancels or requeues it already
-        sys.exit(PREEMPTED)
+        sys.exit(PREEMPTED_EXIT_CODE)
 
 
 @final
@@ -291,7 +290,8 @@ class _SlurmHandle(JobHandle):
         if not self._job.paths.result_pickle.exists():
             state = str(self._job.state).partition(" ")[0].upper()
             is_cancelled = state.startswith("CANCELLED")
-            self._end(_INTERRUPTED if is_cancelled else PREEMPTED if state in _LOST else _KILLED)
+            code = PREEMPTED_EXIT_CODE if state in _LOST else _KILLED
+            self._end(INTERRUPTED_EXIT_CODE if is_cancelled else code)
             return
         try:
             self._end(int(self._job.result()))
@@ -307,13 +307,13 @@ class _SlurmHandle(JobHandle):
         if self._code is not None:
             return
         if self._job is None:
-            self._end(PREEMPTED)
+            self._end(PREEMPTED_EXIT_CODE)
             return
         self._file.with_suffix(_STOP_SUFFIX).touch()
         self._job.get_info(mode="force")
         if self._job.state == "PENDING":  # nothing runs that would see the file
             self._job.cancel(check=False)
-            self._end(PREEMPTED)
+            self._end(PREEMPTED_EXIT_CODE)
 
     @override
     def kill(self) -> None:

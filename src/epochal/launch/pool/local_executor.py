@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
 
+from epochal.errors import PREEMPTED_EXIT_CODE
 from epochal.launch.child_process import start_child
 from epochal.launch.fork_server import ForkServer, can_fork
 from epochal.launch.jobs.freeze_code import find_framework
 from epochal.launch.pool.executor import Executor, JobHandle, JobStart
-from epochal.launch.restart_policy import PREEMPTED
 from epochal.records.folder.folder import JOB_RUN_FILE_VARIABLE, PARENT_VARIABLE
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class _ForkedHandle(JobHandle):
             self._child = self._find()
         if self._child is not None:
             return self._child.poll()
-        return PREEMPTED if self._is_withdrawn else None
+        return PREEMPTED_EXIT_CODE if self._is_withdrawn else None
 
     @override
     def stop(self) -> None:

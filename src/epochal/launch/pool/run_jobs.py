@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from epochal import durable
+from epochal.errors import INTERRUPTED_EXIT_CODE, PREEMPTED_EXIT_CODE
 from epochal.launch.pool.backlog import JobList, never_restart
 from epochal.launch.pool.pool import Pool
 from epochal.records.layout.process import describe_process, is_owner_gone
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 _LOCK = "pool.lock"
 _ABANDONED_SECONDS = 3600.0
-INTERRUPTED = 130
-PREEMPTED = 75
 
 
 @final
@@ -43,9 +42,9 @@ class PoolResult:
 def exit_code_of(pool: Pool, codes: Iterable[int]) -> int:
     """The exit code of a pool whose jobs ended with ``codes``."""
     if pool.was_interrupted:
-        return INTERRUPTED
+        return INTERRUPTED_EXIT_CODE
     if pool.mode in ("stopping", "killing"):
-        return PREEMPTED
+        return PREEMPTED_EXIT_CODE
     return next((code if code > 0 else 128 - code for code in codes if code), 0)
 
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, final
 from typing_extensions import override
 
 from epochal import durable
-from epochal.errors import RecordError
+from epochal.errors import PREEMPTED_EXIT_CODE, RecordError
 from epochal.launch.jobs.frozen_job import read_job
 from epochal.launch.jobs.seal import is_sealed
 from epochal.launch.pool.backlog import Backlog, JobEnd, WaitingJob
 from epochal.launch.pool.devices import ANY_DEVICE, DeviceRequest
 from epochal.launch.pool.pool import read_run_file
 from epochal.launch.pool.run_jobs import find_last_line, keep_output
-from epochal.launch.restart_policy import FINAL, PREEMPTED, SUCCESS
+from epochal.launch.restart_policy import FINAL_EXIT_CODES, SUCCESS
 from epochal.records.find import find_record
 from epochal.records.folder.folder import Parent
 from epochal.records.folder.reader import describe_error, find_expanded_config
@@ -138,9 +138,9 @@ class QueueBacklog(Backlog):
             values |= {"state": "finished", "ended": now, "error": ""}
         elif job.is_unwanted:
             values |= {"state": "removed", "ended": now, "is_unwanted": 0}
-        elif end.was_stopped or end.code == PREEMPTED:
+        elif end.was_stopped or end.code == PREEMPTED_EXIT_CODE:
             values |= {"state": "waiting"}
-        elif end.code in FINAL or job.failures >= job.retries:
+        elif end.code in FINAL_EXIT_CODES or job.failures >= job.retries:
             values |= {"state": "failed", "ended": now, "error": error}
         else:
             delay = get_delay(job.failures + 1)
@@ -165,7 +165,7 @@ class QueueBacklog(Backlog):
                 run_dir = read_run_file(job.file.with_suffix(".run"))
                 current = self._queue.get(job.id)
                 if current.state == "running":
-                    end = JobEnd(code=PREEMPTED, run_dir=run_dir, was_stopped=True)
+                    end = JobEnd(code=PREEMPTED_EXIT_CODE, run_dir=run_dir, was_stopped=True)
                     self._note_end(current, end)
             finally:
                 lock.release()
