@@ -29,6 +29,7 @@ from epochal.engine.interfaces.task import Task
 from epochal.engine.parts import Parts
 from epochal.engine.run.engine_run import engine_run
 from epochal.engine.runner import Predict, Runner, Test, Train
+from epochal.records.folder.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.run import Run
     from epochal.engine.result import RunResult
     from epochal.engine.run.engine_run import EngineRun, Environment
+    from epochal.records.folder.writer import Status
 
     Batch = dict[str, Tensor]
 
@@ -115,34 +117,47 @@ class EventRecorder(Hook):
 
 
 @final
-class MemoryRecord:
-    """A record writer that stores points, events and statuses in lists."""
+class MemoryRecord(Writer):
+    """A record writer that stores points, events and statuses in lists, and nothing else."""
+
+    path = None
 
     def __init__(self) -> None:
         self.points: list[tuple[int, dict[str, float]]] = []
         self.events: list[tuple[str, dict[str, object]]] = []
         self.statuses: list[tuple[str, dict[str, object]]] = []
 
+    @override
     def log(self, points: Mapping[str, float], step: int) -> None:
         """Store the points of a step."""
         self.points.append((step, dict(points)))
 
+    @property
+    @override
+    def num_points(self) -> int:
+        """The number of stored values."""
+        return sum(len(points) for _, points in self.points)
+
+    @override
     def event(self, kind: str, **data: object) -> None:
         """Store an event."""
         self.events.append((kind, data))
 
-    def write_status(self, status: str, **fields: object) -> None:
+    @override
+    def write_status(self, status: Status, **fields: object) -> None:
         """Store a status of the run."""
         self.statuses.append((status, fields))
 
-    def require_lease(self) -> None:
-        """Do nothing: there is no folder that another process could take."""
+    @override
+    def go_back(self, *, checkpoint: str, origin: int, step: int, points: object) -> int:
+        """The number of the attempt that follows ``origin``."""
+        return origin + 1
 
-    def set_on_loss(self, call: Callable[[str], None]) -> None:
-        """Do nothing, as above."""
+    def _ignore(self, *_: object, **__: object) -> None:
+        pass
 
-    def set_on_stop_request(self, call: Callable[[str], None]) -> None:
-        """Do nothing: there is no folder for a request."""
+    write_readme = write_config = write_observed = write_run = write_result = _ignore
+    sync = require_lease = set_on_loss = set_on_stop_request = close = _ignore
 
     def series(self, name: str) -> dict[int, float]:
         """The values of one metric by step."""

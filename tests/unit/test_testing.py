@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from epochal.engine.interfaces.hook import Hook
+from epochal.engine.run.engine_run import Environment
+from epochal.hooks.recording import Recording
 from epochal.testing import (
     EventRecorder,
     HookConformance,
@@ -90,6 +92,20 @@ def test_memory_record_stores_points_events_and_statuses() -> None:
     assert memory_record.series("b") == {4: 5.0}
     assert memory_record.events == [("started", {"step": 0})]
     assert memory_record.statuses == [("running", {"step": 1})]
+
+
+def test_memory_record_accepts_all_that_a_run_writes() -> None:
+    memory_record = MemoryRecord()
+    run = tiny_run(
+        Recording(),
+        options=short_options(for_="2st"),
+        setting=Environment(writer=memory_record, tag="tiny"),
+    )
+    saved: list[object] = []
+    run.on("run_end", lambda: saved.append(run.save_media("note", "text", kind="text")))
+    execute_run(run)
+    assert saved == [None]
+    assert memory_record.num_points == sum(len(points) for _, points in memory_record.points) > 0
 
 
 def test_the_tiny_model_learns_the_tiny_task() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, final, runtime_checkable
+from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
 
@@ -16,18 +16,9 @@ from epochal.engine.run.variables import request_variables
 if TYPE_CHECKING:
     from epochal.engine.interfaces.run import Run
     from epochal.engine.measure.meter import Window
-    from epochal.records.folder.writer import Status
 
 STEP_STATUS_SECONDS = 5.0
 EPOCH_STATUS_SECONDS = 1.0
-
-
-@runtime_checkable
-class StatusWriter(Protocol):
-    """A writer that also stores the status of a run."""
-
-    def write_status(self, status: Status, **fields: object) -> None:
-        """Store the current status."""
 
 
 @final
@@ -125,11 +116,8 @@ class Recording(Hook):
 
     def _write_status(self, run: Run) -> None:
         self._status_seconds = run.clock.seconds
-        if isinstance(run.writer, StatusWriter):
-            fields = read_spent(
-                engine_run(run)
-            ).to_fields()  # for `epochal show` now, or after a kill
-            run.writer.write_status("running", step=run.step, epoch=run.epoch, **fields)
+        times = read_spent(engine_run(run)).to_fields()  # for `epochal show` now, or after a kill
+        run.writer.write_status("running", step=run.step, epoch=run.epoch, **times)
 
 
 def _write(run: Run, step: int, means: dict[str, float], variables: dict[str, float]) -> None:

@@ -22,7 +22,7 @@ from epochal.engine.runner import Test as Evaluate
 from epochal.engine.runner import Train
 from epochal.hooks.recording import Recording
 from epochal.records.folder.folder import RecordOptions, create_run_folder
-from epochal.records.folder.writer import NullWriter, RunWriter
+from epochal.records.folder.writer import RunWriter
 from epochal.records.metrics.points import read_series
 from epochal.testing import (
     InjectedError,
@@ -236,17 +236,6 @@ def test_status_is_written_at_steps_after_enough_time() -> None:
 
     memory_record, _ = record(Recording(every="1st"), Slow(), for_="6st")
     assert [fields["step"] for _, fields in memory_record.statuses] == [0, 3, 6]
-
-
-def test_a_writer_without_status_works() -> None:
-    class Points(NullWriter):
-        def log(self, points: dict[str, float], step: int) -> None:
-            pass
-
-        def event(self, kind: str, **data: object) -> None:
-            pass
-
-    execute_run(tiny_run(Recording(), setting=Environment(writer=Points())))
 
 
 @pytest.mark.parametrize("value", [0.25, math.nan])

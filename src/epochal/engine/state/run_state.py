@@ -356,7 +356,7 @@ SAVED_PARTS: tuple[SavedPart, ...] = (
     SavedPart("plan", lambda run: list_due_times(run.plan.dues), _restore_plan),
     SavedPart("ranks", lambda run: list(run.rank_states)),
     SavedPart("stage", lambda run: run.stage_progress.state_dict()),
-    SavedPart("log", lambda run: {"points": getattr(run.writer, "num_points", None)}),
+    SavedPart("log", lambda run: {"points": run.writer.num_points}),
     SavedPart("stop", lambda run: {"reason": run.stop_reason, "status": run.stop_status}),
     SavedPart(
         "random", lambda run: generator_states(), lambda run, state: restore_generators(state)
