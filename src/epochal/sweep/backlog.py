@@ -47,7 +47,6 @@ logger = logging.getLogger(__name__)
 MAX_STARTS = 3
 """How often the run of a trial is started, if its process is killed."""
 
-
 _SUMMARY_SECONDS = 2.0
 
 
@@ -235,7 +234,7 @@ class SweepBacklog(Backlog):
             run.read(self.settings)
             run.state = "running"
         for key, run in self._running.items():
-            if run.stamp != before[key] and run.path is not None and not key % 1000:
+            if run.stamp != before[key] and run.path is not None and run.repeat == 0:
                 self._prune(pruner, run, run.path)
         return [
             key
@@ -245,7 +244,7 @@ class SweepBacklog(Backlog):
 
     def _prune(self, pruner: Pruner, run: TrialRun, path: Path) -> None:
         """Ask a run to stop if others were better; only the first of the repeats is judged."""
-        own = self._trial_of(run).number
+        own = run.number
         others = {
             number: one.runs[0].curves[0]
             for number, one in self._open.items()
@@ -261,7 +260,7 @@ class SweepBacklog(Backlog):
     # Trials
 
     def _trial_of(self, run: TrialRun) -> Trial:
-        return self.trials[run.job.key // 1000]
+        return self.trials[run.number]
 
     def _create_sampler(self) -> Sampler:
         trials, settings = self.trials.values(), self.settings

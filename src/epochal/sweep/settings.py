@@ -49,6 +49,8 @@ _METHODS: Mapping[str, Method] = {
     "cmaes": "cma-es",
 }
 _DEFAULT_TRIALS = 20
+MAX_REPEATS = 1000
+"""The most runs of one trial, which the keys of its jobs leave room for."""
 
 
 @final
@@ -174,7 +176,7 @@ class _Reader:
             objectives=objectives,
             method=method,
             num_trials=trials,
-            repeats=self._read_count(entries, "repeats", 1, least=1) or 1,
+            repeats=self._read_count(entries, "repeats", 1, least=1, most=MAX_REPEATS) or 1,
             pruner=self._read_pruner(entries.get("prune")),
             constraints=constraints,
             metric_constraints=conditions,
@@ -220,9 +222,16 @@ class _Reader:
         return entries
 
     def _read_count(
-        self, entries: Mapping[str, Node], key: str, default: int | None, *, least: int
+        self,
+        entries: Mapping[str, Node],
+        key: str,
+        default: int | None,
+        *,
+        least: int,
+        most: float = math.inf,
     ) -> int | None:
-        return self.values.read_count(entries.get(key), f"sweep.{key}", default, least=least)
+        node = entries.get(key)
+        return self.values.read_count(node, f"sweep.{key}", default, least=least, most=most)
 
     def _read_method(self, node: Node | None) -> Method:
         if node is None or node.value is None:

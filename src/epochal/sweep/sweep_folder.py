@@ -32,7 +32,7 @@ from epochal.records.mail.signing import (
 )
 from epochal.records.secrets import redact
 from epochal.sweep.check_space import check_sweep
-from epochal.sweep.settings import SweepSettings, read_settings
+from epochal.sweep.settings import MAX_REPEATS, SweepSettings, read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -213,7 +213,7 @@ class SweepFolder:
 
     def _to_waiting(self, job: FrozenJob, file: Path) -> WaitingJob:
         number, _, repeat = file.stem.partition("-")
-        return WaitingJob(key=int(number) * 1000 + int(repeat), job=job, file=file)
+        return WaitingJob(key=int(number) * MAX_REPEATS + int(repeat), job=job, file=file)
 
 
 def create_sweep(

@@ -15,6 +15,7 @@ from epochal.records.folder.reader import describe_error
 from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.layout.process import describe_process, is_owner_gone
 from epochal.records.layout.stop_request import STOP_REQUESTED, read_stop_request
+from epochal.sweep.settings import MAX_REPEATS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -58,6 +59,16 @@ class TrialRun:
 
     lock: durable.HeldLock | None = None
     """Held by this process and by that of the run."""
+
+    @property
+    def number(self) -> int:
+        """The number of its trial."""
+        return self.job.key // MAX_REPEATS
+
+    @property
+    def repeat(self) -> int:
+        """Its number among the runs of the trial."""
+        return self.job.key % MAX_REPEATS
 
     def acquire(self) -> bool:
         """Take its lock; False while another process has it."""

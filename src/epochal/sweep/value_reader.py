@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, final
 
 from epochal.errors import Problem
@@ -24,16 +25,24 @@ class ValueReader:
         self.problems.append(Problem(key, what, known, hint))
 
     def read_count(
-        self, node: Node | None, key: str, default: int | None, *, least: int
+        self,
+        node: Node | None,
+        key: str,
+        default: int | None,
+        *,
+        least: int,
+        most: float = math.inf,
     ) -> int | None:
         """A whole number; the default if there is none, or a mistaken one."""
         if node is None or node.value is None:
             return default
-        if isinstance(node.value, bool) or not isinstance(node.value, int) or node.value < least:
-            what = f"expected a whole number from {least}, got {_show(node)}"
-            self.report(key, what, node.place)
-            return default
-        return node.value
+        value = node.value
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+            return value
+        limit = f" to {most}" if most < math.inf else ""
+        what = f"expected a whole number from {least}{limit}, got {_show(node)}"
+        self.report(key, what, node.place)
+        return default
 
     def read_number(self, node: Node | None, key: str, default: float | None) -> float | None:
         """A number; the default if there is none, or a mistaken one."""

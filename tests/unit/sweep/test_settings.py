@@ -139,6 +139,12 @@ def test_constraints_read_swept_and_fixed_values() -> None:
     assert found.is_allowed({"optim.lr": 0.001, "model.width": 50})
 
 
+def test_repeats_have_a_largest_number() -> None:
+    assert _read({"space": SPACE, "repeats": 1000}).repeats == 1000
+    with pytest.raises(ConfigError, match="repeats: expected a whole number from 1 to 1000, got"):
+        _read({"space": SPACE, "repeats": 1001})
+
+
 def test_every_mistake_is_reported_at_once() -> None:
     sweep = {
         "methd": "tpe",
@@ -171,7 +177,7 @@ def test_every_mistake_is_reported_at_once() -> None:
         "sweep.methd: unknown key 'methd'\n  did you mean 'method'?",
         "sweep.method: unknown method 'teepee'",
         "sweep.trials: expected a whole number from 1, got 0",
-        "sweep.repeats: expected a whole number from 1, got 'three'",
+        "sweep.repeats: expected a whole number from 1 to 1000, got 'three'",
         "sweep.objective: does not say which way is better: 'val/other'",
         "sweep.prune.factr: unknown key 'factr'\n  did you mean 'factor'?",
         "sweep.constraints: there is no key 'model.widht'\n  did you mean 'model.width'?",
