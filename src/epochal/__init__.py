@@ -95,7 +95,7 @@ _HOMES = {
 
 _SYNONYMS = {"TaskFlow": "ModuleTask", "load": "load_model", "read": "read_run"}
 
-_NAMESPACES = {"data", "nn"}  # names that stand for their whole home
+_NAMESPACES = {"data", "nn"}  # names of whole modules
 
 __all__ = [
     "Args",

@@ -98,7 +98,7 @@ def test_a_fold_that_diverged_ends_the_cross_validation(sick: Path, epochal: Com
     assert [json.loads(text)["status"] for text in texts] == ["diverged", "finished", "diverged"]
 
 
-def test_other_runs_of_the_command_go_on(sick: Path, epochal: Command) -> None:
+def test_other_runs_of_the_command_continue(sick: Path, epochal: Command) -> None:
     write(sick / "ill.yaml", "$BASE: config.yaml\ntask: {type: shop.sick.Sick, first: 1}\n")
     done = epochal("run", "ill.yaml", "config.yaml", "train.for=1ep", *SHORT[:2])
     assert done.code == 79

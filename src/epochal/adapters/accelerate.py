@@ -97,7 +97,7 @@ def read_settings(accelerator: Accelerator) -> dict[str, object]:
     """Options of the config that match the settings of an Accelerator, without defaults.
 
     Raises:
-        ConfigError: It was told something that the engine does not do.
+        ConfigError: It has a setting that the engine does not support.
     """
     problems = [Problem("accelerator", what, hint=hint) for what, hint in _iter_limits(accelerator)]
     if problems:
@@ -201,8 +201,8 @@ def build_accelerator(assembly: Assembly) -> tuple[Accelerator, bool]:
     Also whether it is the only one: all of a process share their state.
 
     Raises:
-        ConfigError: ``accelerate launch`` was told something that the engine does not do, or the
-            user has an Accelerator that says something else.
+        ConfigError: ``accelerate launch`` has an option that the engine does not support, or the
+            user has an Accelerator with other settings.
     """
     try:
         from accelerate import Accelerator, DataLoaderConfiguration

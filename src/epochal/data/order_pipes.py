@@ -212,7 +212,7 @@ class Slice(_Positions):
     Args:
         start: The first position.
         stop: The position where it ends; null: all.
-        step: Every which item.
+        step: The distance between two positions.
     """
 
     def __init__(

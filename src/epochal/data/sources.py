@@ -121,7 +121,7 @@ class Files(_Indexed):
 
 
 class _InFiles(_Indexed, ABC):
-    """Items in several files, counted through."""
+    """Items in several files, numbered across all of them."""
 
     path: str | list[str]
 

@@ -81,7 +81,7 @@ class _SentValues:
         self._is_needed = any(world.gather(any(one.is_meta for one in tensors)))
         uses = Counter(map(id, tensors))
         self._tied = {key for key, times in uses.items() if times > 1}
-        self._filled: dict[int, tuple[Tensor, Tensor]] = {}  # only what is met again
+        self._filled: dict[int, tuple[Tensor, Tensor]] = {}  # only tensors that occur again
 
     @torch.no_grad()
     def fill(self, module: nn.Module) -> None:
@@ -239,7 +239,7 @@ class Fsdp(Strategy):
     def share_another(self, model: nn.Module) -> nn.Module:
         if not any(one.requires_grad for one in model.parameters()):
             return model
-        sharding = replace(self._sharding, is_resharded=True)  # nothing knows when it is not used
+        sharding = replace(self._sharding, is_resharded=True)  # nothing tells when its use ends
         return shard_model(model, sharding, self._device, self._world)
 
     @override

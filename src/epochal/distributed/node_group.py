@@ -121,7 +121,7 @@ class NodeGroup:
         """Start a new rendezvous, since processes of this start have died."""
         self.publish_run()
         with self._explaining_store_errors():
-            # The first machine that asks counts this round; the others only follow.
+            # All machines end this round, and the first one opens the next.
             if self._shared.add(f"ended/{self._round}", 1) == 1:
                 self._shared.add("round", 1)
 

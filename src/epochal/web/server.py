@@ -147,7 +147,7 @@ class WebServer:
             ws="none",
             http="h11",
             log_level="warning",
-            access_log=False,  # addresses may tell what a user looks at
+            access_log=False,  # addresses may show what a user reads
             server_header=False,
             proxy_headers=False,
             h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
@@ -194,7 +194,7 @@ def _make_server(app: WebApp, settings: uvicorn.Config) -> uvicorn.Server:
         @override
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             app.end_streams()
-            logging.getLogger(_LOGGER).disabled = True  # it would tell of answers that are cut off
+            logging.getLogger(_LOGGER).disabled = True  # it would log answers that are cut off
             await super().shutdown(sockets)
 
     return Server(settings)

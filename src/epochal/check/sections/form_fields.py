@@ -1,7 +1,7 @@
 """Fields of the form that launches a config: which of its keys can be shown, and their types.
 
-``launch.expose`` of the config chooses among them. A key that decides where files are written, who
-is told, or what code is imported is never a field.
+``launch.expose`` of the config chooses among them. A key that decides where files are written,
+who is notified, or what code is imported is never a field.
 """
 
 from __future__ import annotations

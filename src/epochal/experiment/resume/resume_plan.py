@@ -480,7 +480,7 @@ def load_resume_point(plan: ResumePlan) -> tuple[ResumePoint, list[str]]:
         manifest=manifest,
         path=path,
         is_strict=not plan.allows_changes,
-        # Whatever stopped it, a hook or a user: a user asks for more now.
+        # Also a stopped run, even if a hook stopped it: the user wants more training.
         has_ended=has_run_ended(plan.record) or plan.record.summary.status == "stopped",
     )
     return point, notes

@@ -192,7 +192,7 @@ class RunTail:
 
     def _new_points(self) -> Iterator[Event]:
         end = self._count()
-        if end < self.rows:  # a torn end was cut off
+        if end < self.rows:  # an incomplete last row was removed
             self.rows = end
         if end == self.rows:
             return

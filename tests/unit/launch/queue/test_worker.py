@@ -175,7 +175,7 @@ def test_stopped_and_preempted_jobs_wait_to_be_resumed(tmp_path: Path) -> None:
     assert scene.queue.get(1).failures == 0
 
 
-def test_a_removed_running_job_is_stopped_and_others_go_on(tmp_path: Path) -> None:
+def test_a_removed_running_job_is_stopped_and_others_continue(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.add(2)
     scene.executor.codes = {1: None}
