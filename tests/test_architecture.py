@@ -254,8 +254,8 @@ def writes(nodes: Iterable[ast.AST]) -> list[str]:
     for node in nodes:
         match node:
             case ast.Call(func=ast.Attribute(value=owner, attr="write_text" | "write_bytes")):
-                # records.clean removes secrets and lets durable write.
-                if ast.unparse(owner) not in {"durable", "staged", "clean"}:
+                # records.folder.redacted removes secrets and lets durable write.
+                if ast.unparse(owner) not in {"durable", "staged", "redacted"}:
                     found.append(ast.unparse(node))
             case ast.Call(func=ast.Attribute(attr="open"), args=[ast.Constant(value=mode), *_]):
                 if set(str(mode)) & set("wax+"):

@@ -15,7 +15,7 @@ from epochal.components.outputs import OUTPUTS_DIR
 from epochal.engine.interfaces.output_stage import EvaluationStage
 from epochal.engine.output_pipes import fail
 from epochal.engine.samples import to_plain
-from epochal.records.folder import redacted as clean
+from epochal.records.folder import redacted
 from epochal.records.folder.media import encode_png, to_pixels
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class KeepBest(EvaluationStage):
                 durable.remove_file(kept)
             durable.link_or_copy(path, kept)
         facts = {"step": run.step, "epoch": run.epoch_number, "monitor": monitor.metric}
-        clean.write_json(folder / BEST_FILE, facts | {"value": value, "metrics": metrics})
+        redacted.write_json(folder / BEST_FILE, facts | {"value": value, "metrics": metrics})
 
 
 @final

@@ -29,8 +29,7 @@ from epochal.engine.process.signals import (
 )
 from epochal.engine.run.device_time import choose_device_time
 from epochal.engine.run.plan import run_position
-from epochal.engine.stages import transition as enter
-from epochal.engine.stages.transition import plan_training_end
+from epochal.engine.stages.transition import announce_stage, plan_training_end, prepare_stages
 from epochal.engine.state.changed_attributes import ChangedAttributes
 from epochal.engine.step.build_step import build_step
 from epochal.engine.step.debug_losses import end_if_diverged
@@ -111,12 +110,12 @@ class Train(Runner):
         # Before run_start, where hooks can set modules to eval mode.
         run.model.train()
         options = run.options.train
-        enter.prepare_stages(run)
+        prepare_stages(run)
         enable_recompute(run)
         is_usual = type(self).train_step is Runner.train_step
         run.has_usual_steps = is_usual and takes_shared_steps(run.part(Updater))
         run.part(Updater).bind(run)
-        if type(self).train_step is not Runner.train_step:
+        if not is_usual:
             warn_of_custom_train_step(run, type(self).__name__)
         run.choose_step = partial(self._choose_step, run)
         run.choose_step()
@@ -157,7 +156,7 @@ class Train(Runner):
     def run(self, run: EngineRun) -> object:
         options = run.options.train
         _warn_of_unmeasured(run)
-        enter.announce_stage(run)
+        announce_stage(run)
         if run.resume is None:
             check_sanity(run)
         if run.resume is None and options.eval_at_start:

@@ -40,7 +40,7 @@ from epochal.launch.restart_policy import (
 )
 from epochal.launch.supervisor import send_final_mail
 from epochal.records.find import find_record
-from epochal.records.folder import redacted as clean
+from epochal.records.folder import redacted
 from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
 from epochal.records.folder.folder import JOB_RUN_FILE_VARIABLE, RUN_FILE_VARIABLE
 from epochal.records.folder.reader import step_of
@@ -293,4 +293,4 @@ def _add_event(folder: Path | None, end: GroupEnd, died: ProcessExit, why: str) 
         event = {"time": utc_now(), "kind": "restart", "step": died.step, "code": end.code}
         event |= {"rank": end.failed_rank, "why": why}
         with suppress(OSError, EpochalError):
-            clean.append_line(folder / "events.jsonl", event)
+            redacted.append_line(folder / "events.jsonl", event)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, final
 
 from epochal import durable
 from epochal.errors import RecordError
-from epochal.records.folder import redacted as clean
+from epochal.records.folder import redacted
 from epochal.records.folder.folder import slugify
 from epochal.records.layout.process import (
     describe_process,
@@ -76,7 +76,7 @@ class KeepAliveFile:
         """Note that there is work for a later supervisor."""
         if not self.exists:
             self._make_folder()
-            clean.write_json(self.path, {"command": list(command), "time": utc_now()})
+            redacted.write_json(self.path, {"command": list(command), "time": utc_now()})
 
     def remove(self) -> None:
         """Remove it: the work is done or given up."""

@@ -26,7 +26,7 @@ from epochal.launch.restart_policy import (
     RestartPolicy,
 )
 from epochal.records.find import find_record, read_run
-from epochal.records.folder import redacted as clean
+from epochal.records.folder import redacted
 from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
 from epochal.records.folder.folder import FOLDS_DIR, RUN_FILE_VARIABLE, Parent
 from epochal.records.folder.reader import describe_error, step_of
@@ -220,7 +220,7 @@ def _add_event(folder: Path | None, kind: str, end: ProcessExit, *, why: str) ->
     if folder is not None:
         event = {"time": utc_now(), "kind": kind, "step": end.step, "code": end.code}
         with suppress(OSError):  # a full disk must not end the supervisor
-            clean.append_line(folder / "events.jsonl", {**event, "error": end.error, "why": why})
+            redacted.append_line(folder / "events.jsonl", {**event, "error": end.error, "why": why})
 
 
 @contextmanager

@@ -11,8 +11,7 @@ from tests.unit.records.index.made import make_run
 from epochal.errors import RecordError
 from epochal.records import find_runs, read_run
 from epochal.records.find import resolve_run
-from epochal.records.index import Index
-from epochal.records.index import index_database as store
+from epochal.records.index import Index, index_database
 
 
 @pytest.fixture(params=["with an index", "without one"])
@@ -123,7 +122,7 @@ def test_an_index_that_another_process_refreshes_is_not_used(
 ) -> None:
     monkeypatch.setattr("epochal.records.index.index._MAX_WAIT_SECONDS", 0.0)
     (root / ".epochal").mkdir(exist_ok=True)
-    with store.holding_writer_lock(root / ".epochal" / "index.db"):
+    with index_database.holding_writer_lock(root / ".epochal" / "index.db"):
         assert resolve_run("best", root) == root / "best"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal import durable
-from epochal.cli import runs_prune as prune
+from epochal.cli import runs_prune
 from epochal.cli.arguments import add_json_option, add_runs_dir_option
 from epochal.cli.draw.progress import Progress
 from epochal.cli.pages.run_table import (
@@ -96,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=output)
     add_runs_dir_option(parser)
     add_json_option(parser)
-    prune.add_arguments(parser)
+    runs_prune.add_arguments(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -109,9 +109,9 @@ def execute(args: argparse.Namespace) -> int:
         raise ConfigError(Problem("--limit", what, hint="leave it out to see all"))
     form = _format_of(args)
     root, below = locate(args.runs_dir)
-    is_pruning = args.words[:1] == [prune.PRUNE_WORD]
+    is_pruning = args.words[:1] == [runs_prune.PRUNE_WORD]
     if not is_pruning:
-        prune.refuse_options(args)
+        runs_prune.refuse_options(args)
     with Index.open(root, is_kept=is_root(root)) as index:
         with Progress() as progress:
             index.refresh(progress)
@@ -119,7 +119,7 @@ def execute(args: argparse.Namespace) -> int:
             print(escape_control(note), file=sys.stderr)
         if is_pruning:
             run_query = build_run_query(args, args.words[1:], below)
-            return prune.execute(index, replace(run_query, hides_archived=False), args)
+            return runs_prune.execute(index, replace(run_query, hides_archived=False), args)
         _list(index, build_run_query(args, args.words, below), args, form)
     return 0
 

@@ -47,8 +47,8 @@ from epochal.records.folder.folder import report_run_folder
 from epochal.records.folder.machine import own_version
 from epochal.records.folder.record_digests import digest_config_files
 from epochal.records.layout.attempts import begin_attempt
-from epochal.records.layout.lease import LEASE_FILE as LEASE
 from epochal.records.layout.lease import (
+    LEASE_FILE,
     holding_lease,
     release_reserve,
     reserving_disk_space,
@@ -409,7 +409,7 @@ def _removing_failed_start(folder: Path) -> Iterator[None]:
     try:
         yield
     except RecordError:
-        is_begun = any((folder / name).exists() for name in ("run.json", LEASE))
+        is_begun = any((folder / name).exists() for name in ("run.json", LEASE_FILE))
         if _status_of(folder) in ("", "starting") and not is_begun:
             with suppress(OSError):
                 durable.remove_tree(folder, "undone")

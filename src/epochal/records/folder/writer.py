@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, final
 from typing_extensions import override
 
 from epochal import durable
-from epochal.records.folder import redacted as clean
+from epochal.records.folder import redacted
 from epochal.records.folder.provenance import redact_provenance
 from epochal.records.folder.readme import README_FILE, RunReadme, write_readme
 from epochal.records.layout import attempts
@@ -186,24 +186,24 @@ class RunWriter(Writer):
         for source, name in zip(written, _place_sources(written), strict=True):
             copy = config_dir / name
             durable.make_dir(copy.parent, exist_ok=True)
-            clean.write_text(copy, source.text)
+            redacted.write_text(copy, source.text)
             sources.append({"file": name, "path": source.path})
-        clean.write_json(config_dir / "sources.json", sources)
-        clean.write_text(config_dir / f"expanded.{format}", expanded_text)
+        redacted.write_json(config_dir / "sources.json", sources)
+        redacted.write_text(config_dir / f"expanded.{format}", expanded_text)
         durable.write_json(config_dir / "provenance.json", redact_provenance(provenance))
 
     @override
     @raising_record_errors()
     def write_observed(self, data: Mapping[str, object]) -> None:
         self.require_lease()
-        clean.write_json(self.folder.config_dir / "observed.json", data)
+        redacted.write_json(self.folder.config_dir / "observed.json", data)
 
     @override
     @raising_record_errors()
     def write_run(self, info: Mapping[str, object]) -> None:
         self.require_lease()
         always = {"format": RECORD_FORMAT, "id": self.folder.id, "created": utc_now()}
-        clean.write_run(self.path / "run.json", {**always, **info})
+        redacted.write_run(self.path / "run.json", {**always, **info})
 
     @override
     @raising_record_errors()
@@ -215,7 +215,7 @@ class RunWriter(Writer):
         changed = attempts.add_rollback_attempt(
             run, number, checkpoint=checkpoint, origin=origin, step=step, points=points
         )
-        clean.write_run(path, changed)
+        redacted.write_run(path, changed)
         self.attempt = number
         return number
 
@@ -230,13 +230,13 @@ class RunWriter(Writer):
         ended = now if status in ENDED_STATUSES else None
         self._status |= {"status": status, **owner, "updated": now, "ended": ended, **fields}
         self._metrics.sync()  # readers must find the points of the step in the status
-        clean.write_json(self.path / "status.json", self._status)
+        redacted.write_json(self.path / "status.json", self._status)
 
     @override
     @raising_record_errors()
     def write_result(self, result: Mapping[str, object]) -> None:
         self.require_lease()
-        clean.write_json(self.path / "result.json", {"attempt": self.attempt, **result})
+        redacted.write_json(self.path / "result.json", {"attempt": self.attempt, **result})
 
     @override
     def log(self, points: Mapping[str, float], step: int) -> None:
@@ -261,7 +261,9 @@ class RunWriter(Writer):
         if self._events is None:
             self._events = durable.open_lines(self.path / "events.jsonl")
         attempt = {"attempt": self.attempt} if self.attempt else {}
-        self._events.append(clean.encode_line({"time": utc_now(), "kind": kind, **attempt, **data}))
+        self._events.append(
+            redacted.encode_line({"time": utc_now(), "kind": kind, **attempt, **data})
+        )
 
     @override
     @raising_record_errors()

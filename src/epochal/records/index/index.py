@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, Self, final
 
 from epochal.records.folder.machine import find_file_system, is_network_file_system
-from epochal.records.index import index_database as store
+from epochal.records.index import index_database
 from epochal.records.index.index_database import INTERNAL_COLUMNS, RUN_COLUMNS, create_tables
 from epochal.records.index.refresh import RefreshResult, ignore_progress, refresh_tables
 from epochal.records.index.run_rows import to_fts_query
@@ -71,7 +71,7 @@ class Index:
         """
         index = cls(root)
         if not is_kept or not root.is_dir() or is_run_folder(root):  # never write there
-            index._connection = store.open_in_memory(root / EPOCHAL_DIR / INDEX_FILE)
+            index._connection = index_database.open_in_memory(root / EPOCHAL_DIR / INDEX_FILE)
             return index
         try:
             index._open_file(make_epochal_dir(root) / INDEX_FILE)
@@ -94,8 +94,8 @@ class Index:
         """All rows of a query; a damaged index is rebuilt."""
         try:
             return self.connection.execute(question, values).fetchall()
-        except store.ReadErrors as error:
-            if not store.is_damage(error, is_query=True):
+        except index_database.ReadErrors as error:
+            if not index_database.is_damage(error, is_query=True):
                 raise
         self._replace(is_damaged=True)
         self.refresh()
@@ -120,8 +120,8 @@ class Index:
             return _refresh_memory(self.connection, self.root, progress, is_all=is_all)
         try:
             return self._refresh_file(self.path, progress, is_all=is_all)
-        except (OSError, *store.ReadErrors) as error:
-            if not isinstance(error, OSError) and store.is_damage(error):
+        except (OSError, *index_database.ReadErrors) as error:
+            if not isinstance(error, OSError) and index_database.is_damage(error):
                 self._replace(is_damaged=True)
                 return self._refresh_file(self.path, progress, is_all=is_all)
             self._use_memory(error)  # not writable, or a full disk
@@ -142,8 +142,8 @@ class Index:
     def _open_file(self, path: Path) -> None:
         self.path = path
         self.is_shared = is_network_file_system(find_file_system(path.parent)[0])
-        is_trusted = store.is_trusted(path)
-        is_there = is_trusted or (path.exists() and store.is_being_written(path))
+        is_trusted = index_database.is_trusted(path)
+        is_there = is_trusted or (path.exists() and index_database.is_being_written(path))
         if not (is_there and self._try_open(path)):
             self._replace(is_damaged=is_trusted)
 
@@ -151,9 +151,9 @@ class Index:
         """Open a file if its tables are there."""
         try:
             self._open_reader(path)
-            return store.has_own_tables(self.connection)
-        except store.ReadErrors as error:
-            if not store.is_damage(error):
+            return index_database.has_own_tables(self.connection)
+        except index_database.ReadErrors as error:
+            if not index_database.is_damage(error):
                 raise
             return False
 
@@ -161,11 +161,11 @@ class Index:
         """Replace an unusable file by an empty index, unless another process just did."""
         assert self.path is not None
         self.close()
-        with store.holding_writer_lock(self.path, waits=True):
+        with index_database.holding_writer_lock(self.path, waits=True):
             is_same = _file_identity(self.path) == self._identity
-            if (is_damaged and is_same) or not store.is_trusted(self.path):
-                aside = store.put_aside(self.path)
-                with store.writing(self.path, is_shared=self.is_shared) as writer:
+            if (is_damaged and is_same) or not index_database.is_trusted(self.path):
+                aside = index_database.put_aside(self.path)
+                with index_database.writing(self.path, is_shared=self.is_shared) as writer:
                     writer.execute("BEGIN IMMEDIATE")
                     create_tables(writer)
                     writer.execute("COMMIT")
@@ -177,16 +177,16 @@ class Index:
 
     def _open_reader(self, path: Path) -> None:
         self._identity = _file_identity(path)
-        self._connection = store.open_reader(path)
+        self._connection = index_database.open_reader(path)
 
     def _refresh_file(
         self, path: Path, progress: ProgressCallback, *, is_all: bool
     ) -> RefreshResult:
         deadline = time.monotonic() + _MAX_WAIT_SECONDS
         while True:
-            with store.holding_writer_lock(path) as is_mine:
+            with index_database.holding_writer_lock(path) as is_mine:
                 if is_mine:
-                    with store.writing(path, is_shared=self.is_shared) as writer:
+                    with index_database.writing(path, is_shared=self.is_shared) as writer:
                         return refresh_tables(writer, self.root, progress=progress, is_all=is_all)
             (total,) = self.fetch("SELECT count(*) FROM runs")[0]
             if self.is_built and time.monotonic() > deadline:
@@ -204,7 +204,7 @@ class Index:
             f"{path} cannot be written ({reason.lower()}); what changed is read each time"
         )
         self.path = None
-        self._connection = store.open_in_memory(path)
+        self._connection = index_database.open_in_memory(path)
 
 
 def _refresh_memory(

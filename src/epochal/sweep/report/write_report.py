@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.records.folder import redacted as clean
+from epochal.records.folder import redacted
 from epochal.sweep.report.figures import prepare_figures
 from epochal.sweep.report.html_report import render_html
 
@@ -23,7 +23,7 @@ def write_report(
     """Write ``report.html`` and ``report.png``; returns their paths, or why one is missing."""
     figures = prepare_figures(folder.id, settings, trials)
     page = folder.path / "report.html"
-    clean.write_text(page, render_html(figures))
+    redacted.write_text(page, render_html(figures))
     yield page
     try:
         from epochal.sweep.report.png_report import save_png

@@ -8,26 +8,26 @@ from pathlib import Path
 import epochal
 from epochal import durable
 from epochal.config.scalar import REDACTED
-from epochal.records.folder import redacted as clean
+from epochal.records.folder import redacted
 
 SECRETS = {"api_key": "abcdefgh", "text": "password=abcdefgh", "num_tokens": 5}
 KEPT = {"api_key": REDACTED, "text": f"password={REDACTED}", "num_tokens": 5}
 
 
 def test_text_is_written_without_secrets(tmp_path: Path) -> None:
-    clean.write_text(tmp_path / "a", "password: abcdefgh\nnum_tokens: 5\n")
+    redacted.write_text(tmp_path / "a", "password: abcdefgh\nnum_tokens: 5\n")
     assert (tmp_path / "a").read_text() == f"password: {REDACTED}\nnum_tokens: 5\n"
 
 
 def test_json_is_written_without_secrets(tmp_path: Path) -> None:
-    clean.write_json(tmp_path / "a.json", SECRETS)
+    redacted.write_json(tmp_path / "a.json", SECRETS)
     assert durable.find_object(tmp_path / "a.json") == KEPT
 
 
 def test_lines_are_written_without_secrets(tmp_path: Path) -> None:
-    clean.append_line(tmp_path / "a.jsonl", SECRETS)
+    redacted.append_line(tmp_path / "a.jsonl", SECRETS)
     line = (tmp_path / "a.jsonl").read_bytes()
-    assert line == clean.encode_line(SECRETS)
+    assert line == redacted.encode_line(SECRETS)
     assert durable.decode_line(line) == KEPT
 
 

@@ -9,8 +9,7 @@ import pytest
 from tests.unit.records.index.made import age_everything, make_run
 
 from epochal.records.folder import machine
-from epochal.records.index import Index
-from epochal.records.index import index_database as store
+from epochal.records.index import Index, index_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +36,7 @@ def test_an_index_is_built_once_and_can_be_deleted(tmp_path: Path) -> None:
         with Index.open(tmp_path) as index:
             assert index.is_built
             assert index.refresh().read == 0
-        store.put_aside(path)
+        index_database.put_aside(path)
 
 
 def test_queries_are_read_only(tmp_path: Path) -> None:
@@ -146,7 +145,7 @@ def test_damage_that_only_reading_reveals_is_rebuilt(tmp_path: Path) -> None:
     for refreshes in (True, False):
         runs_of(tmp_path)
         damage(path)
-        store._write_stamp(path)
+        index_database._write_stamp(path)
         with Index.open(tmp_path) as index:
             if refreshes:
                 index.refresh()
@@ -162,7 +161,7 @@ def test_a_mistake_in_a_query_is_no_damage(tmp_path: Path) -> None:
 def test_an_index_that_another_program_locks_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "_BUSY_MILLISECONDS", 1)
+    monkeypatch.setattr(index_database, "_BUSY_MILLISECONDS", 1)
     run = make_run(tmp_path)
     runs_of(tmp_path)
     path = tmp_path / ".epochal" / "index.db"
@@ -222,7 +221,7 @@ def test_a_read_only_index_is_copied_to_memory(
     def refuse(*_: object, **__: object) -> None:
         raise sqlite3.OperationalError("attempt to write a readonly database")
 
-    monkeypatch.setattr(store, "open_writer", refuse)
+    monkeypatch.setattr(index_database, "open_writer", refuse)
     with Index.open(tmp_path) as index:
         refreshed = index.refresh()
         assert (refreshed.total, refreshed.read) == (2, 1)
@@ -236,7 +235,7 @@ def test_an_index_of_another_user_is_read(tmp_path: Path, monkeypatch: pytest.Mo
     def refuse(path: Path, **_: object) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(store, "holding_writer_lock", refuse)
+    monkeypatch.setattr(index_database, "holding_writer_lock", refuse)
     with Index.open(tmp_path) as index:
         refreshed = index.refresh()
         assert (refreshed.total, refreshed.read) == (1, 0)
@@ -248,7 +247,7 @@ def test_an_index_that_another_process_just_rebuilt_is_used(tmp_path: Path) -> N
     runs_of(tmp_path)
     path = tmp_path / ".epochal" / "index.db"
     damage(path)
-    store._write_stamp(path)
+    index_database._write_stamp(path)
     with Index.open(tmp_path) as late, Index.open(tmp_path) as early:
         early.refresh()
         assert early.notes
@@ -303,7 +302,7 @@ def test_the_last_state_is_used_while_another_process_refreshes(
     runs_of(tmp_path)
     make_run(tmp_path)
     path = tmp_path / ".epochal" / "index.db"
-    with store.holding_writer_lock(path), Index.open(tmp_path) as index:
+    with index_database.holding_writer_lock(path), Index.open(tmp_path) as index:
         refreshed = index.refresh()
         assert (refreshed.total, refreshed.is_current) == (1, False)
         assert index.fetch("SELECT run FROM runs") == [(run.name,)]
@@ -313,7 +312,7 @@ def test_the_first_build_by_another_process_is_awaited(tmp_path: Path) -> None:
     make_run(tmp_path)
     path = tmp_path / ".epochal" / "index.db"
     with Index.open(tmp_path) as index:
-        other = store.holding_writer_lock(path)
+        other = index_database.holding_writer_lock(path)
         other.__enter__()
         told: list[str] = []
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.records.index.made import age_everything, make_run
 
-from epochal.records.index import Index
-from epochal.records.index import index_database as store
+from epochal.records.index import Index, index_database
 from epochal.records.index.index import find_index_errors
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def faults(root: Path) -> list[str]:
 
 
 def change(root: Path, statement: str) -> None:
-    with store.writing(root / ".epochal" / "index.db", is_shared=False) as connection:
+    with index_database.writing(root / ".epochal" / "index.db", is_shared=False) as connection:
         connection.execute(statement)
 
 
@@ -73,7 +72,7 @@ def test_a_damaged_file_is_reported(root: Path) -> None:
     data = bytearray(path.read_bytes())
     data[3 * 4096 : 4 * 4096] = b"\xff" * 4096
     path.write_bytes(data)
-    store._write_stamp(path)
+    index_database._write_stamp(path)
     assert faults(root)[0].startswith("the file is damaged: ")
 
 
