@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.run import Run
     from epochal.engine.result import RunResult
     from epochal.engine.run.engine_run import EngineRun, Environment
-    from epochal.records.folder.writer import Status
+    from epochal.records.layout.run_status import Status
 
     Batch = dict[str, Tensor]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 from typing_extensions import override
 
 from epochal.errors import RecordError
+from epochal.records.layout.run_status import ACTIVE_STATUSES
 from epochal.records.layout.stop_request import STOP_REQUESTED, write_stop_request
 from epochal.sweep.report.importance import measure_importance
 from epochal.sweep.sweep_folder import list_sweeps
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from epochal.sweep.settings import SweepSettings
     from epochal.sweep.sweep_folder import SweepFolder
     from epochal.sweep.trials import Trial
-
-
-_ACTIVE = ("starting", "running")
 
 
 @final
@@ -118,7 +116,7 @@ def _read(folder: SweepFolder) -> dict[str, Any]:
 
 def _to_json(trial: Trial, settings: SweepSettings) -> dict[str, Any]:
     # Only the process of the sweep knows which trials it started; their records say the same.
-    is_active = any(one.status in _ACTIVE for one in trial.runs)
+    is_active = any(one.status in ACTIVE_STATUSES for one in trial.runs)
     return {
         "number": trial.number,
         "state": "running" if trial.state == "waiting" and is_active else trial.state,

@@ -16,13 +16,13 @@ from epochal.engine.runner import Test
 from epochal.errors import CheckpointError
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
 from epochal.records.folder.reader import read_folder
+from epochal.records.layout.run_status import ACTIVE_STATUSES
 
 if TYPE_CHECKING:
     from epochal.engine.run.engine_run import EngineRun
     from epochal.records.folder.checkpoint_manifests import CheckpointManifest
 
 _POLL_SECONDS = 0.2  # between two checks for signals
-_RUNNING = ("starting", "running")
 _logger = logging.getLogger(__name__)
 
 
@@ -55,7 +55,7 @@ class Watch(Test):
         metrics: dict[str, float] = {}
         while not is_interrupted_or_preempted(run):
             # Asked first: what is saved before a run ends is found afterwards.
-            has_ended = read_folder(self._folder).summary.status not in _RUNNING
+            has_ended = read_folder(self._folder).summary.status not in ACTIVE_STATUSES
             for checkpoint in self._find_new():
                 metrics = self._evaluate(run, checkpoint) or metrics
                 if is_interrupted_or_preempted(run):

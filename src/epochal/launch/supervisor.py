@@ -30,8 +30,8 @@ from epochal.records.folder import redacted
 from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
 from epochal.records.folder.folder import FOLDS_DIR, RUN_FILE_VARIABLE, Parent
 from epochal.records.folder.reader import describe_error, step_of
-from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.layout.process import utc_now
+from epochal.records.layout.run_status import COMPLETED_STATUSES
 from epochal.records.mail.compose import MailContent, compose, mail_kind
 from epochal.records.mail.lost_run_mail import cancel_expected, find_mailbox, is_expected, post_end
 from epochal.records.mail.mailbox import Mailbox

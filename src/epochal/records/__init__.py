@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from epochal.records.folder.media import read_media
     from epochal.records.folder.provenance import collect_provenance, explain
     from epochal.records.folder.reader import Point, RunRecord, RunSummary
-    from epochal.records.folder.writer import NullWriter, RunWriter, Status, Writer
+    from epochal.records.folder.writer import NullWriter, RunWriter, Writer
+    from epochal.records.layout.run_status import Status
     from epochal.records.metrics.curve_cache import zoom
     from epochal.records.metrics.points import read_points, read_series
 
@@ -46,7 +47,7 @@ _HOMES = {
     "RunRecord": "epochal.records.folder.reader",
     "RunSummary": "epochal.records.folder.reader",
     "RunWriter": "epochal.records.folder.writer",
-    "Status": "epochal.records.folder.writer",
+    "Status": "epochal.records.layout.run_status",
     "Writer": "epochal.records.folder.writer",
     "collect_provenance": "epochal.records.folder.provenance",
     "create_run_folder": "epochal.records.folder.folder",

@@ -18,6 +18,7 @@ from epochal.records.layout.lease import holding_lease
 from epochal.records.layout.os_errors import describe_os_error
 from epochal.records.layout.process import host_name, is_process_gone
 from epochal.records.layout.run_folders import EPOCHAL_DIR
+from epochal.records.layout.run_status import ACTIVE_STATUSES
 from epochal.records.project.result_tables import ResultTables
 from epochal.records.query.resolve_names import ConfigKey
 from epochal.records.query.syntax import read_time
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 
     from epochal.records.folder.reader import Mode
     from epochal.records.query.query_runs import QueryResult
-
-ACTIVE_STATUSES = ("starting", "running")
-"""Runs with these statuses are never deleted."""
 
 CHECKPOINTS_DIR = "checkpoints"
 _WEIGHTS = ("init_from", "init_from.path")

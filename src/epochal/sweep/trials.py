@@ -12,8 +12,8 @@ from epochal.errors import RecordError
 from epochal.launch.pool.pool import read_run_file
 from epochal.records.find import find_record
 from epochal.records.folder.reader import describe_error
-from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.layout.process import describe_process, is_owner_gone
+from epochal.records.layout.run_status import COMPLETED_STATUSES
 from epochal.records.layout.stop_request import STOP_REQUESTED, read_stop_request
 from epochal.sweep.settings import MAX_REPEATS
 

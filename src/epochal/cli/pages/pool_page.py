@@ -14,6 +14,7 @@ from epochal.launch.pool.pool import plan_start
 from epochal.launch.pool.run_jobs import find_last_line
 from epochal.records.find import find_record
 from epochal.records.folder.reader import describe_error
+from epochal.records.layout.run_status import ACTIVE_STATUSES
 from epochal.records.metrics.points import TRAIN_PREFIX
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control
@@ -169,11 +170,7 @@ def count_failed(codes: Iterable[int]) -> int:
 def name_end(end: JobEnd) -> str:
     """The state of a job that has ended, in one word."""
     record = find_record(end.run_dir)
-    if (
-        record is not None
-        and end.code >= 0
-        and record.summary.status not in ("starting", "running")
-    ):
+    if record is not None and end.code >= 0 and record.summary.status not in ACTIVE_STATUSES:
         return record.summary.status
     if end.code == 0:
         return "finished"

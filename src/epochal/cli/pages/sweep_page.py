@@ -9,6 +9,7 @@ from epochal.cli.draw.live import LiveLines
 from epochal.cli.draw.text_table import format_table
 from epochal.cli.pages.pool_page import HINTS
 from epochal.cli.pages.run_page import format_moment
+from epochal.records.layout.run_status import ACTIVE_STATUSES
 from epochal.sweep.trials import rank_trials
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control
@@ -201,7 +202,7 @@ def _count_lines(
 
 def _state_of(trial: Trial) -> TrialState:
     """Its state; outside the process of the sweep, it is read from the record."""
-    is_running = any(run.status in ("starting", "running") for run in trial.runs)
+    is_running = any(run.status in ACTIVE_STATUSES for run in trial.runs)
     return "running" if trial.state == "waiting" and is_running else trial.state
 
 

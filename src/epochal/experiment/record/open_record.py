@@ -37,7 +37,6 @@ from epochal.records import (
     RecordOptions,
     RunFolder,
     RunWriter,
-    Status,
     Writer,
     collect_provenance,
     create_run_folder,
@@ -55,6 +54,7 @@ from epochal.records.layout.lease import (
     writing_heartbeat,
 )
 from epochal.records.layout.os_errors import raising_record_errors
+from epochal.records.layout.run_status import ACTIVE_STATUSES
 from epochal.records.layout.stop_request import clear_stop_request
 from epochal.records.metrics.time_spent import TimeSpent, parse_time_spent
 from epochal.records.secrets import hiding_secrets, iter_config_secrets, redact_config
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from epochal.launch.jobs.frozen_job import FrozenCode
     from epochal.records import RunRecord
     from epochal.records.layout.lease import Lease
+    from epochal.records.layout.run_status import Status
     from epochal.registry.project import Project
 
 logger = logging.getLogger(__name__)
@@ -387,7 +388,7 @@ def _closing(writer: RunWriter) -> Iterator[RunWriter]:
         try:
             yield writer
         except KeyboardInterrupt as end:
-            if _status_of(writer.path) in ("", "starting", "running"):
+            if _status_of(writer.path) in ("", *ACTIVE_STATUSES):
                 if isinstance(end, Preempted):
                     writer.write_status("preempted", reason="preempted")
                 else:

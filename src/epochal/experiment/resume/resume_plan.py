@@ -32,6 +32,7 @@ from epochal.records.folder.reader import find_expanded_config, read_time_spent
 from epochal.records.folder.record_digests import find_changed_files, is_recorded_config
 from epochal.records.layout.attempts import Attempt, begin_attempt, find_cause
 from epochal.records.layout.run_folders import is_run_folder
+from epochal.records.layout.run_status import ACTIVE_STATUSES
 from epochal.records.metrics.time_spent import parse_time_spent
 from epochal.records.secrets import redact, redact_config
 from epochal.registry.project_file import name_run
@@ -55,7 +56,6 @@ BEST = "best"
 EXPANDED = "expanded"
 _END_REASONS = ("max_epochs", "max_steps", "max_samples", "max_time", "completed", "early_stop")
 _EVALUATIONS = ("test", "predict", "watch")
-_ACTIVE = ("starting", "running")
 _LENGTHS = ("train.", "stages")
 
 
@@ -113,7 +113,7 @@ class ResumePlan:
 def read_spent_before(record: RunRecord, point: ResumePoint | None) -> TimeSpent:
     """The time of all attempts so far; a checkpoint may know more about a killed one."""
     spent = read_time_spent(record)
-    if record.summary.status in _ACTIVE:  # it was killed, and could not write its end
+    if record.summary.status in ACTIVE_STATUSES:  # it was killed, and could not write its end
         spent = replace(spent, killed=spent.killed + 1)
     if point is None:
         return spent
@@ -435,7 +435,7 @@ def _find_unfinished(checked: CheckedInputs) -> RunRecord | None:
         if not _is_same_config(record, values, checked):
             continue
         is_begun = _has_folds(record) or find_checkpoints(record.path / "checkpoints")
-        if summary.status in _ACTIVE or is_begun:
+        if summary.status in ACTIVE_STATUSES or is_begun:
             return record
         without = without or str(summary.path)
     reason = f"{without} has no checkpoint" if without else "no unfinished run of this config"

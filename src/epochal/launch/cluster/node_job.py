@@ -18,9 +18,9 @@ from epochal.launch.pool.local_executor import LocalExecutor
 from epochal.launch.queue.worker import can_auto_resume
 from epochal.records.find import read_run
 from epochal.records.folder.folder import Parent
-from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.layout.lease import LEASE_FILE, is_owner_alive
 from epochal.records.layout.process import host_name
+from epochal.records.layout.run_status import COMPLETED_STATUSES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ from epochal.errors import RecordError, suggest
 from epochal.launch.jobs.seal import seal_job
 from epochal.launch.pool.run_jobs import remove_batch
 from epochal.records.find import read_run
-from epochal.records.folder.writer import COMPLETED_STATUSES, ENDED_STATUSES
+from epochal.records.layout.run_status import COMPLETED_STATUSES, ENDED_STATUSES
 from epochal.records.project.project_database import get_database_path, open_database, writing
 from epochal.records.secrets.text_redaction import redact
 

@@ -22,8 +22,8 @@ from epochal.launch.restart_policy import FINAL_EXIT_CODES, SUCCESS
 from epochal.records.find import find_record
 from epochal.records.folder.folder import Parent
 from epochal.records.folder.reader import describe_error, find_expanded_config
-from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.layout.process import describe_process, is_owner_gone
+from epochal.records.layout.run_status import COMPLETED_STATUSES
 from epochal.records.layout.stop_request import STOP_REQUESTED
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from epochal.records.find import read_run
-from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.index.refresh import ignore_progress
 from epochal.records.index.replicates import (
     MeanEstimate,
@@ -16,6 +15,7 @@ from epochal.records.index.replicates import (
     latest_per_seed,
     replicate_key,
 )
+from epochal.records.layout.run_status import COMPLETED_STATUSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -20,6 +20,7 @@ from epochal.records.layout.attempts import ROLLBACK, Attempt, read_attempts
 from epochal.records.layout.coerce import as_count, as_finite_numbers, as_text, iter_leaves
 from epochal.records.layout.lease import is_owner_alive
 from epochal.records.layout.os_errors import describe_os_error
+from epochal.records.layout.run_status import ACTIVE_STATUSES
 from epochal.records.metrics.points import (
     Library,
     read_json_lines,
@@ -208,7 +209,7 @@ def read_folder(path: Path) -> RunRecord:
     run = _read_mapping(path / "run.json", damage)
     status = _read_mapping(path / "status.json", damage)
     state = as_text(status.get("status")) or "damaged"
-    has_ended = state not in ("starting", "running", "damaged")
+    has_ended = state not in (*ACTIVE_STATUSES, "damaged")
     result = _read_mapping(path / "result.json", damage if has_ended else [])
     if as_count(result.get("attempt")) != as_count(status.get("attempt")) and status:
         result = {}  # that of an earlier process, which was resumed

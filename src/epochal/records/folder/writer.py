@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 from typing_extensions import override
 
@@ -15,6 +15,7 @@ from epochal.records.folder.readme import README_FILE, RunReadme, write_readme
 from epochal.records.layout import attempts
 from epochal.records.layout.os_errors import raising_record_errors
 from epochal.records.layout.process import describe_process, utc_now
+from epochal.records.layout.run_status import ENDED_STATUSES
 from epochal.records.metrics.points import POINT_FIELDS, MetricWriter
 
 if TYPE_CHECKING:
@@ -23,20 +24,7 @@ if TYPE_CHECKING:
     from epochal.config.source_file import SourceFile
     from epochal.records.folder.folder import RunFolder
     from epochal.records.layout.lease import Lease
-
-Status = Literal[
-    "starting", "running", "finished", "stopped", "failed", "diverged", "interrupted", "preempted"
-]
-COMPLETED_STATUSES: tuple[Status, ...] = ("finished", "stopped")
-"""The run reached its planned end or was stopped early, and its result counts."""
-
-ENDED_STATUSES: tuple[Status, ...] = (
-    *COMPLETED_STATUSES,
-    "failed",
-    "diverged",
-    "interrupted",
-    "preempted",
-)
+    from epochal.records.layout.run_status import Status
 
 RECORD_FORMAT = 1
 """Version of the layout of records, in ``run.json``."""

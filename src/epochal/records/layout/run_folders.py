@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 from epochal import durable
 from epochal.records.layout.process import host_name
+from epochal.records.layout.run_status import ACTIVE_STATUSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Set
@@ -47,7 +48,6 @@ def parse_start_time(run_id: str) -> str:
     return f"{run_id[:4]}-{run_id[4:6]}-{run_id[6:8]}T{run_id[9:11]}:{run_id[11:13]}"
 
 
-_ACTIVE = ("starting", "running")
 _EDITED_FILES = ("README.md", "status.json")
 """Files that users edit in place, which does not change the time of the folder."""
 
@@ -72,7 +72,7 @@ class IndexedRun(NamedTuple):
         """Whether its facts can change only with its folder."""
         # A lost process of this machine stays lost; the heartbeat of another one may return.
         is_remote = self.status == "lost" and self.host != host_name()
-        return self.status not in _ACTIVE and not is_remote
+        return self.status not in ACTIVE_STATUSES and not is_remote
 
 
 class ScannedRun(NamedTuple):

@@ -16,9 +16,9 @@ from epochal.errors import DIVERGED, RecordError
 from epochal.records.folder.crash import find_crash
 from epochal.records.folder.reader import describe_error, seconds_of, step_of
 from epochal.records.folder.resume_command import find_resume_command
-from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.layout.lease import HEARTBEAT_FILE
 from epochal.records.layout.process import utc_now
+from epochal.records.layout.run_status import COMPLETED_STATUSES
 from epochal.records.layout.stop_request import STOP_REQUESTED
 from epochal.records.mail.mailbox import Kind, Mail, make_id
 from epochal.records.metrics.points import TRAIN_PREFIX, is_probe

@@ -18,6 +18,7 @@ from epochal.records.layout.process import (
     shares_process_ids,
     utc_now,
 )
+from epochal.records.layout.run_status import ACTIVE_STATUSES
 from epochal.records.mail.compose import compose, describe_run, mail_kind
 from epochal.records.mail.mailbox import Mailbox, is_run_name, make_id
 from epochal.records.mail.outbox import locked, queue_mail
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from epochal.records.mail.outbox import Delivery, Spec
 
 _FOLDER = "expected"
-_ACTIVE = ("starting", "running")
 _SUPERVISED_SECONDS = 600.0
 """How long a supervised run may have no heartbeat, between two of its processes."""
 
@@ -145,7 +145,7 @@ def post_end(
 
 def _post_lost(box: Mailbox, expected: ExpectedMail, path: Path) -> list[Mail]:
     summary = read_run(box.root / expected.run).summary
-    if summary.status in _ACTIVE:  # another process resumed it, or it is still saving
+    if summary.status in ACTIVE_STATUSES:  # another process resumed it, or it is still saving
         return []
     kind = mail_kind("lost" if summary.status == "damaged" else summary.status, summary.reason)
     posted = [] if kind is None else [_post(box, expected, kind)[0]]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, assert_never, final, get_args
 
 from epochal.errors import suggest
 from epochal.records.folder.labels import SEPARATOR
-from epochal.records.folder.writer import Status
+from epochal.records.layout.run_status import Status
 from epochal.records.query.resolve_names import AGE, FLAGS, LABEL, ConfigKey, Fact, Measure
 from epochal.records.query.syntax import (
     SECONDS,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.errors import ConfigError, Problem
-from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.index.index_database import MAX_INTEGER
 from epochal.records.index.replicates import MeanEstimate, estimate_mean, latest_per_seed
+from epochal.records.layout.run_status import COMPLETED_STATUSES
 from epochal.records.query.resolve_names import Fact, Measure
 from epochal.records.query.syntax import read_time
 from epochal.text.escape import escape_control

@@ -16,11 +16,13 @@ from epochal.records import collect_provenance, explain
 from epochal.records.find import find_runs, read_run
 from epochal.records.folder.folder import RecordOptions, create_run_folder
 from epochal.records.folder.reader import Point
-from epochal.records.folder.writer import RunWriter, Status
+from epochal.records.folder.writer import RunWriter
 from epochal.records.layout.process import host_name
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from epochal.records.layout.run_status import Status
 
 CONFIG = {"seed": 3, "optim": {"type": "AdamW", "lr": 0.1, "betas": [0.9, 0.99]}}
 
