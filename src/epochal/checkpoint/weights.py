@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+logger = logging.getLogger(__name__)
+
 _ALIASES = "epochal.aliases"
 _MAX_LISTED = 10
 
@@ -319,8 +321,6 @@ def _list(what: str, names: tuple[str, ...]) -> list[str]:
     more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
     return [f"{what}: {', '.join(names[:_MAX_LISTED])}{more}"] if names else []
 
-
-logger = logging.getLogger(__name__)
 
 FINAL_WEIGHTS_FILE = "final.safetensors"
 """The weights at the end of training."""

@@ -20,7 +20,7 @@ from epochal.errors import DataError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _ONCE = Pass()  # kept items must not depend on the epoch that first needed them
 
@@ -50,7 +50,7 @@ class Cache(Pipe):
             folder = Path(self.path).expanduser()
             self._file = _CacheFile(folder / f"cache-{cache_key(self.parent)}")
             if not self._file.folder.exists():
-                _logger.info("data: writing the cache %s", self._file.folder)
+                logger.info("data: writing the cache %s", self._file.folder)
                 self._file.write(self.parent.iterate(_ONCE))
 
     @override

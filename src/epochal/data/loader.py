@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _MAX_AUTO_WORKERS = 8
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @final
@@ -185,7 +185,7 @@ def _fit_workers(options: LoaderOptions, chain: Chain, key: str) -> int:
         raise ConfigError(Problem(f"{key}.workers", what, hint=hint))
     fitting = max(number for number in range(1, workers + 1) if chain.lanes % number == 0)
     if fitting != workers:
-        _logger.info(
+        logger.info(
             "%s.workers: uses %d of %d workers, because split_by_worker makes %d parts",
             key,
             fitting,

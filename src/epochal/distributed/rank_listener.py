@@ -26,7 +26,7 @@ _ABORT_SECONDS = 5.0
 
 TIME, INTERRUPTED, PREEMPTED = "time", "interrupted", "preempted"
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Agreement(NamedTuple):
@@ -193,7 +193,7 @@ class RankListener:
                 self._receive()
         except Exception as error:  # no request can be answered any more: the run must end
             if not self._is_over.is_set() and self._run is not None:
-                _logger.debug("lost the connection to the other processes: %s", error)
+                logger.debug("lost the connection to the other processes: %s", error)
                 self.lost_store = error
                 self._run.wake()
 

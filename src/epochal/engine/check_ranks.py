@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _MAX_NAMED = 3
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def check_ranks(run: EngineRun) -> None:
@@ -77,7 +77,7 @@ def _warn_of_small_batches(run: EngineRun) -> None:
     for loader in named_loaders(run.task, "train").values():
         size = getattr(loader, "batch_size", None)
         if isinstance(size, int) and size < run.num_data_ranks:
-            _logger.warning(
+            logger.warning(
                 "train_loader: batches of %s for %d processes, so %d of them will be idle; "
                 "use larger batches or fewer processes",
                 format_count(size, "sample"),

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from epochal.engine.prediction_file import PredictionFile
     from epochal.engine.run.engine_run import EngineRun
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _NO_OUTPUT = object()
 _EXCHANGED_BATCHES = 16  # per process: more would need more memory, fewer more exchanges
@@ -135,7 +135,7 @@ def check_sanity(run: EngineRun) -> None:
             metrics |= _to_averaged_names(metrics)  # the weights are equal before the first step
         _require_monitored_metrics(run, "val", metrics)
     if not metrics and not run.eval_periods["val"][0].is_never:
-        _logger.info(
+        logger.info(
             "val measures nothing: set train.eval_loss=true, or return metrics in batch_metric"
         )
 
@@ -211,7 +211,7 @@ def update_monitor(run: EngineRun, split: str, metrics: dict[str, float]) -> Non
     _require_monitored_metrics(run, split, metrics)
     until, monitor = run.options.train.until, run.monitor
     if until is not None and until.metric in metrics and until.holds(metrics[until.metric]):
-        _logger.info("%s: reached %.6g", until, metrics[until.metric])
+        logger.info("%s: reached %.6g", until, metrics[until.metric])
         run.stop(TARGET, status="finished")
     run.stage_progress.check_until(run, metrics)
     if monitor is None or monitor.metric not in metrics:
@@ -358,7 +358,7 @@ def _find_share(
         text = "%s: every process computes all batches, since %s"
         if run.choices.get(key) != why:
             run.choices[key] = why
-            _logger.info(text, split, why)
+            logger.info(text, split, why)
         return None
     return WholeBatches(run.data_rank, run.num_data_ranks)
 

@@ -87,7 +87,7 @@ _STATUS_EXIT_CODES = {
     DIVERGED: DivergedError.exit_code,
 }
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def execute(
@@ -264,7 +264,7 @@ def _end(run: EngineRun, error: BaseException | None) -> BaseException | None:
             error = another
         elif repr(another) != repr(error):  # a full disk raises the same error several times
             error.add_note(f"after that: {another!r}")
-            _logger.error("while the run was ending: %r", another)
+            logger.error("while the run was ending: %r", another)
     return error
 
 
@@ -421,7 +421,7 @@ def _handling_stop_requests(run: EngineRun, preemption: Preemption) -> Iterator[
     """End a run that is asked to stop by a file in its folder, maybe from another machine."""
 
     def end(reason: str) -> None:
-        _logger.warning("asked to stop (%s): saving after this step, then ending", reason)
+        logger.warning("asked to stop (%s): saving after this step, then ending", reason)
         preemption.request_end()
 
     run.writer.set_on_stop_request(end)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SYNC_SECONDS = 2.0
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @final
@@ -51,7 +51,7 @@ class PredictionFile:
         self._file = durable.Appender(self._partial, keep=self._bytes)
         self._synced_at = monotonic()
         if self.rows:
-            _logger.info("%s: resumed after %d predictions", path, self.rows)
+            logger.info("%s: resumed after %d predictions", path, self.rows)
 
     def count_batches(self, loader: str) -> int:
         """How many batches of a loader are written already."""

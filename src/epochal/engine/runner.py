@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from epochal.engine.run.engine_run import EngineRun
     from epochal.engine.step.build_step import TakeStep
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Runner(ABC):
@@ -280,13 +280,13 @@ def _warn_of_unmeasured(run: EngineRun) -> None:
     until, monitor = run.options.train.until, run.monitor
     text = "%s: %s is never measured because %s is never evaluated: %s; set train.eval_every"
     if until is not None and (split := _unevaluated(run, until.metric)):
-        _logger.warning(text, "train.until", until.metric, split, "it cannot end the run")
+        logger.warning(text, "train.until", until.metric, split, "it cannot end the run")
     is_default = (
         run.part(TaskCalls).has_error and monitor is not None and monitor.metric.endswith("/err")
     )
     if monitor is not None and not is_default and (split := _unevaluated(run, monitor.metric)):
         effect = "there is no best model and no early stopping"
-        _logger.warning(text, "monitor", monitor.metric, split, effect)
+        logger.warning(text, "monitor", monitor.metric, split, effect)
 
 
 def _unevaluated(run: EngineRun, metric: str) -> str:

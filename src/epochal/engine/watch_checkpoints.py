@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from epochal.records.folder.checkpoint_manifests import CheckpointManifest
 
 _POLL_SECONDS = 0.2  # between two checks for signals
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @final
@@ -82,7 +82,7 @@ class Watch(Test):
         except (CheckpointError, OSError):
             if checkpoint.path.exists():
                 raise
-            _logger.info("%s: was removed before it could be evaluated", checkpoint.name)
+            logger.info("%s: was removed before it could be evaluated", checkpoint.name)
             return {}
         run.step, run.epoch = checkpoint.step, checkpoint.epoch
         return evaluate(run, self.split)

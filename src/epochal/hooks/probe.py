@@ -32,7 +32,7 @@ KINDS: tuple[ProbeKind, ...] = (
     *("scalar", "histogram", "image", "attention"),
     *("table", "text", "video"),
 )
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @final
@@ -123,7 +123,7 @@ class Probe(Hook):
         inner.events.has_run_user_code = True
         if not self._has_spoken and run.choices.get("step") in ("graph", "compile"):
             self._has_spoken = True
-            _logger.info("Probe: a probed step is taken eagerly, every %s", self.every)
+            logger.info("Probe: a probed step is taken eagerly, every %s", self.every)
         inner.plan.add_once("probe", Every(run.step + 1, "st"), self._close_step, priority=0)
 
     def _close_step(self, run: Run) -> None:

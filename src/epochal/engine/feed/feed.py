@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     FindLog = Callable[[Loader], ReadLog | None]
     OpenLoader = Callable[[Loader, int | None], Iterator[Batch]]
 
+logger = logging.getLogger(__name__)
+
 Microbatches = tuple["Batch", ...]
 _UNEVEN_MESSAGES = ("stack expects each tensor to be equal size", "batch should be of equal size")
 _COLLATE_FILES = ("torch/utils/data/_utils/collate.py", "epochal/data/batching.py")
@@ -417,8 +419,6 @@ def _require_iterable(loader: object, label: str) -> None:
         f"{label}: {what}\n  wrap the dataset: torch.utils.data.DataLoader(dataset, batch_size=32)"
     )
 
-
-logger = logging.getLogger(__name__)
 
 MAX_UNKNOWN_BATCHES = 100_000
 """Batches of an evaluation after which data without a length count as endless."""

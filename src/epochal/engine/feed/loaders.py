@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.task import Batch, Loader
 
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _OPTIONS = ("num_workers", "pin_memory")
 _WORKER_OPTIONS = ("timeout", "prefetch_factor", "persistent_workers", "multiprocessing_context")
@@ -184,7 +184,7 @@ class IndexedLoader:
         name = type(reader.dataset).__name__
         if findings.is_nondeterministic and name not in self._named:
             self._named.add(name)
-            _logger.warning(
+            logger.warning(
                 "data: one sample of %s, read twice with the same seed, differed: it has its own "
                 "generator, so a resumed run may not be exact; "
                 "draw from random, numpy.random or torch instead",
@@ -268,12 +268,12 @@ class IterableLoaders:
         refuse_captured_run(loader)
         if not self._has_warned_of_workers and (repeated := find_repeated_samples(loader)):
             self._has_warned_of_workers = True
-            _logger.warning("data: %s", repeated)
+            logger.warning("data: %s", repeated)
 
     def _warn_of_skipped(self, loader: Loader, start: int) -> None:
         if start and not self._has_warned:
             self._has_warned = True
-            _logger.warning(
+            logger.warning(
                 "data: %s cannot start at a position, so the %d batches before it are read "
                 "again; methods state_dict and load_state_dict would avoid that",
                 _name(loader),

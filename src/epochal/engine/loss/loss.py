@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.task import Batch, Output
     from epochal.engine.measure.sums import Number, Weighted
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 TOTAL_LOSS = "loss"
 """The name of the weighted sum; a term may have it only if it is the only term."""
@@ -82,7 +82,7 @@ class LossTerm:
             self._fail(what, "return (value, count)")
         if not self._has_said_count and not torch.compiler.is_compiling():
             self._has_said_count = True
-            _logger.info(
+            logger.info(
                 "%s: %s returns no count, so the batch size, now %d, is its weight in averages; "
                 "a loss that returns (value, count) sets another one",
                 self._key,

@@ -32,7 +32,7 @@ STALLED = "stalled"
 _CHECKS_PER_PERIOD = 50
 _REPORT_SECONDS = 2.0
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @final
@@ -84,7 +84,7 @@ class GracePeriod:
                 with file:
                     write_stacks(file)
                 where = f"in {file.name}"
-        _logger.warning(
+        logger.warning(
             "no progress for %.0f s after the signal: ending the run at step %d without a save; "
             "the stacks of all threads are %s; engine.grace_period sets another time",
             waited,

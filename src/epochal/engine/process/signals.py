@@ -26,7 +26,7 @@ PREEMPTION_SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGUSR1", "SIGHUP") if hasattr(signal, name)
 )
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class EvaluationInterrupted(KeyboardInterrupt):
@@ -61,7 +61,7 @@ class SignalSafeLog:
 
         def log() -> None:
             try:
-                _logger.warning("%s", describe())
+                logger.warning("%s", describe())
             finally:
                 is_logged.release()
 

@@ -24,7 +24,7 @@ STACKS_FILE_NAME = "stacks.txt"
 _CHECKS_PER_PERIOD = 8
 _MAX_CHECK_SECONDS = 30.0
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @final
@@ -105,8 +105,8 @@ class Watchdog:
                 **({"ranks": others} if others else {}),
             )
         except Exception as error:  # the watchdog must not affect the run
-            _logger.warning("the hang below could not be recorded: %s", error)
-        _logger.warning(
+            logger.warning("the hang below could not be recorded: %s", error)
+        logger.warning(
             "no progress for %.0f s in %s at step %d%s%s: %s; engine.hang_after sets another time, "
             "0 disables the check",
             seconds,
@@ -194,7 +194,7 @@ def open_stacks(folder: Path, rank: int = 0) -> TextIO | None:
         folder.mkdir(parents=True, exist_ok=True)
         return path.open("a", encoding="utf-8")
     except OSError as error:  # the run reports if it cannot write either
-        _logger.warning("the stacks of threads in a hang cannot be recorded: %s", error)
+        logger.warning("the stacks of threads in a hang cannot be recorded: %s", error)
         return None
 
 

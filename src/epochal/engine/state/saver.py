@@ -311,10 +311,8 @@ class Saver:
         if self._keep_last is None:
             what, needed = f"{what}, and all are kept", 2 * size
         else:
-            count = (
-                self._keep_last + self._keep_best + 1
-            )  # a new one is written before an old one is deleted
-            count += self.serves_rollback
+            # One more: a new one is written before an old one is deleted.
+            count = self._keep_last + self._keep_best + 1 + self.serves_rollback
             what, needed = f"{what}, {count} at most", count * size
         if needed > free:
             logger.warning(

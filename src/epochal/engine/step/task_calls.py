@@ -40,7 +40,7 @@ Fail = Callable[[str, str], NoReturn]  # takes what is wrong and a hint
 NoteSize = Callable[[str, int], None]
 NO_RETURN = "returned None: a `return` is missing"
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class _Compute(Protocol):
@@ -232,7 +232,7 @@ class _BatchSizeNote:
     def __call__(self, name: str, size: int) -> None:
         if not self._has_logged and name != self._ignored:
             self._has_logged = True
-            _logger.info(
+            logger.info(
                 "%s: %r has no count, so the batch size, now %d, is its weight in averages; "
                 "return {%r: (value, count)} for another one",
                 self._owner,

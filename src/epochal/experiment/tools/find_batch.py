@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from epochal.engine.run.engine_run import EngineRun
     from epochal.experiment.config.choices import Choices
 
+logger = logging.getLogger(__name__)
 
 MAX_SAMPLES = 65_536
 """The largest size to try if there is no limit and the data has no length."""
@@ -126,8 +127,6 @@ def find_batch(
     result = execute(run, LargestBatchSearch(runner, limit=most), raise_errors=True)
     return BatchSearchResult(tag, device, tuple(result.value), size, most, result)
 
-
-logger = logging.getLogger(__name__)
 
 STEPS_PER_TRY = 2
 """Steps of each size: the first one allocates the optimizer's state only at its end."""
