@@ -14,6 +14,7 @@ from epochal.records.layout.run_folders import (
     is_run_folder,
     parse_start_time,
 )
+from epochal.records.layout.run_status import EVALUATIONS
 from epochal.registry.project_file import get_runs_dir
 from epochal.text.formatting import format_count
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from epochal.records.folder.reader import RunRecord, RunSummary
 
 LAST = "last"
-_EVALUATIONS = ("test", "predict", "watch")
 _MAX_CANDIDATES = 8
 
 
@@ -83,7 +83,7 @@ def resolve_run(name: str, root: Path, *, is_wanted: Callable[[Path], bool] | No
     matches = [run for run in runs if run.id == name]
     base, back = _split_back(name)
     if not matches and (named := [run for run in runs if base in (LAST, run.tag)]):
-        trainings = [run for run in named if run.runner not in _EVALUATIONS] or named
+        trainings = [run for run in named if run.runner not in EVALUATIONS] or named
         count_all = len(trainings)
         if is_wanted is not None:
             trainings = [run for run in trainings if is_wanted(run.path)] or trainings

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from epochal import durable
 from epochal.cli.draw.text_table import format_table, shorten
 from epochal.records.folder.labels import split_labels
+from epochal.records.layout.run_status import EVALUATIONS
 from epochal.records.metrics.points import TRAIN_PREFIX, is_probe
 from epochal.records.query.query_runs import (
-    EVALUATIONS,
     RunQuery,
     count_hidden_runs,
     explain_no_match,

@@ -32,7 +32,7 @@ from epochal.records.folder.reader import find_expanded_config, read_time_spent
 from epochal.records.folder.record_digests import find_changed_files, is_recorded_config
 from epochal.records.layout.attempts import Attempt, begin_attempt, find_cause
 from epochal.records.layout.run_folders import is_run_folder
-from epochal.records.layout.run_status import ACTIVE_STATUSES
+from epochal.records.layout.run_status import ACTIVE_STATUSES, EVALUATIONS
 from epochal.records.metrics.time_spent import parse_time_spent
 from epochal.records.secrets import redact, redact_config
 from epochal.registry.project_file import name_run
@@ -55,7 +55,6 @@ LAST = "last"
 BEST = "best"
 EXPANDED = "expanded"
 _END_REASONS = ("max_epochs", "max_steps", "max_samples", "max_time", "completed", "early_stop")
-_EVALUATIONS = ("test", "predict", "watch")
 _LENGTHS = ("train.", "stages")
 
 
@@ -178,7 +177,7 @@ def find_weights_to_evaluate(checked: CheckedInputs) -> tuple[RunWeights, str] |
     """
     choices, expanded = checked.inputs.choices, checked.report.expanded
     named = choices.get("resume")
-    if named in (None, AUTO) or expanded.get("runner.type").value not in _EVALUATIONS:
+    if named in (None, AUTO) or expanded.get("runner.type").value not in EVALUATIONS:
         return None
     path = Path(str(named)).expanduser()
     if path.is_file():
@@ -227,7 +226,7 @@ def get_training_record(named: Path | str, root: Path) -> RunRecord:
     """
     record = read_run(named, root)
     runner = record.summary.runner
-    if runner in _EVALUATIONS:
+    if runner in EVALUATIONS:
         what = f"only a training can be resumed, and this is a {runner}"
         raise ConfigError(Problem(str(record.path), what, hint="`epochal runs` lists the others"))
     if died_before_checkpoint(record) and find_expanded_config(record.path) is None:
@@ -241,7 +240,7 @@ def get_training_record(named: Path | str, root: Path) -> RunRecord:
 def is_evaluation(folder: Path) -> bool:
     """Whether the run in a folder is not a training, so that it starts again from the beginning."""
     record = find_record(folder)
-    return record is not None and record.summary.runner in _EVALUATIONS
+    return record is not None and record.summary.runner in EVALUATIONS
 
 
 def died_before_checkpoint(record: RunRecord) -> bool:
@@ -259,7 +258,7 @@ def _require_resumable(choices: Choices, report: CheckReport) -> None:
         what = "a run is resumed in its own folder"
         raise ConfigError(Problem("--no-file", what, hint="leave out --no-file, or --resume"))
     runner = report.expanded.find("runner.type")
-    if runner is not None and runner.value in _EVALUATIONS:
+    if runner is not None and runner.value in EVALUATIONS:
         what = f"only a training can be resumed, and the runner is {runner.value!r}"
         verb = "evaluate" if runner.value == "watch" else runner.value
         raise ConfigError(Problem("--resume", what, hint=f"use `epochal {verb} RUN`"))

@@ -23,7 +23,7 @@ from epochal.records.find import find_record
 from epochal.records.folder.folder import Parent
 from epochal.records.folder.reader import describe_error, find_expanded_config
 from epochal.records.layout.process import describe_process, is_owner_gone
-from epochal.records.layout.run_status import COMPLETED_STATUSES
+from epochal.records.layout.run_status import COMPLETED_STATUSES, EVALUATIONS
 from epochal.records.layout.stop_request import STOP_REQUESTED
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 FIRST_DELAY_SECONDS = 30.0
 MAX_DELAY_SECONDS = 3600.0
-_EVALUATIONS = ("test", "predict")
 _SHARED_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """Variables of the first start that later ones must have, too: they change sums on the CPU."""
 
@@ -247,7 +246,7 @@ def _to_waiting(
 
 def can_auto_resume(record: RunRecord) -> bool:
     """Whether a run can be resumed automatically: an unfinished training with a config."""
-    if record.summary.runner in _EVALUATIONS or record.summary.status in COMPLETED_STATUSES:
+    if record.summary.runner in EVALUATIONS or record.summary.status in COMPLETED_STATUSES:
         return False
     return find_expanded_config(record.path) is not None
 
@@ -256,7 +255,7 @@ def can_resume(record: RunRecord) -> bool:
     """Whether a run can be resumed on request: also one that was asked to stop."""
     summary = record.summary
     if summary.status == "stopped" and summary.reason.startswith(STOP_REQUESTED):
-        is_training = summary.runner not in _EVALUATIONS
+        is_training = summary.runner not in EVALUATIONS
         return is_training and find_expanded_config(record.path) is not None
     return can_auto_resume(record)
 

@@ -1,4 +1,4 @@
-"""The statuses of a run, and which of them mean that it works, has ended, or has a result."""
+"""The statuses of runs by what they mean, and the runners of runs that are no trainings."""
 
 from __future__ import annotations
 
@@ -20,3 +20,6 @@ ENDED_STATUSES: tuple[Status, ...] = (
     "interrupted",
     "preempted",
 )
+
+EVALUATIONS = ("test", "predict", "watch")
+"""The runners of runs that only evaluate: they are started again, and never resumed."""

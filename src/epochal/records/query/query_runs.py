@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, final
 from epochal.errors import suggest
 from epochal.records.index.index_database import INTERNAL_COLUMNS, MAX_INTEGER, RUN_COLUMNS
 from epochal.records.layout.run_folders import EPOCHAL_DIR, INDEX_FILE
+from epochal.records.layout.run_status import EVALUATIONS
 from epochal.records.query.compile_sql import Compiler, Sql
 from epochal.records.query.grammar import parse_names, parse_query, parse_sort_keys
 from epochal.records.query.resolve_names import (
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 CHANGED = "changed"
 """In a list of columns: all config keys in which the runs differ."""
 
-EVALUATIONS = ("test", "predict", "watch")
 _MAX_PARENTS = 3
 _FEW_RUNS = 500
 _MANY_COLUMNS = 8

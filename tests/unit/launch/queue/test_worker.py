@@ -15,6 +15,7 @@ from epochal.launch.queue.queue import Queue
 from epochal.launch.queue.worker import QueueBacklog, get_delay, list_ready
 from epochal.records.folder.folder import Parent
 from epochal.records.layout.process import host_name
+from epochal.records.layout.run_status import EVALUATIONS
 from pooled import ScriptedExecutor, make_leases, waiting_jobs
 
 if TYPE_CHECKING:
@@ -145,6 +146,17 @@ def test_a_run_that_cannot_be_resumed_is_started_again(tmp_path: Path) -> None:
     scene.queue.update(1, ["waiting"], run_dir=str(folder))
     (ready,) = list_ready(scene.queue)
     assert (ready.resume, ready.parent) == (None, Parent(folder.name, "retried"))
+
+
+def test_runs_that_only_evaluate_are_started_again(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.add(1)
+    folder = scene.run_of(1, "preempted")
+    scene.queue.update(1, ["waiting"], run_dir=str(folder))
+    for runner in EVALUATIONS:
+        (folder / "run.json").write_text(json.dumps({"runner": runner}))
+        (ready,) = list_ready(scene.queue)
+        assert (ready.resume, ready.parent) == (None, Parent(folder.name, "retried")), runner
 
 
 def test_a_job_whose_dependency_failed_stays_and_the_worker_ends(tmp_path: Path) -> None:
