@@ -21,6 +21,7 @@ from epochal.records.folder.checkpoint_manifests import (
     find_checkpoints,
     find_newest_checkpoint,
 )
+from epochal.records.folder.folder import CHECKPOINTS_DIR
 from epochal.records.layout.os_errors import describe_os_error
 from epochal.text.formatting import format_value
 
@@ -91,7 +92,7 @@ def choose_run_weights(record: RunRecord, wanted: str | int | Path | None = None
     Raises:
         CheckpointError: There are no such weights.
     """
-    folder = record.path / "checkpoints"
+    folder = record.path / CHECKPOINTS_DIR
     if wanted is None:
         found = _find_best(record) or _find_final(folder)
         found = found or _find_last(folder)
@@ -121,7 +122,7 @@ def _find_best(record: RunRecord) -> RunWeights | None:
     options = record.expanded.get("checkpoint")
     if isinstance(options, dict) and options.get("keep_best") == 0:
         return None
-    found = _warn_of_damage(*find_best_checkpoint(record.path / "checkpoints"))
+    found = _warn_of_damage(*find_best_checkpoint(record.path / CHECKPOINTS_DIR))
     if found is None:
         return None
     is_averaged = found.monitor.startswith(_AVERAGED_PREFIX)

@@ -21,6 +21,7 @@ from epochal.distributed.sharded_tensor import gather_whole
 from epochal.durable.remote import RemoteError, fetch, is_url, to_local
 from epochal.errors import CheckpointError
 from epochal.records.folder.checkpoint_manifests import MANIFEST_FILE, find_newest_checkpoint
+from epochal.records.folder.folder import CHECKPOINTS_DIR
 from epochal.records.layout.os_errors import raising_record_errors
 
 if TYPE_CHECKING:
@@ -374,7 +375,7 @@ def load_weights_from(path: Path, *, try_ema: Ema = False) -> tuple[dict[str, Te
         return _read_file(path, try_ema)
     if (path / MANIFEST_FILE).exists():
         return _read_checkpoint(path, try_ema)
-    folder = path / "checkpoints"
+    folder = path / CHECKPOINTS_DIR
     if (folder / FINAL_WEIGHTS_FILE).is_file():
         return _read_file(folder / FINAL_WEIGHTS_FILE, try_ema)
     found, damaged = find_newest_checkpoint(folder)
@@ -391,7 +392,7 @@ def load_weights_from(path: Path, *, try_ema: Ema = False) -> tuple[dict[str, Te
 def load_caches_from(path: Path) -> dict[str, Any]:
     """The caches of the run that wrote the weights at ``path``; empty if it has no checkpoint."""
     if not (path / MANIFEST_FILE).exists():
-        found, _ = find_newest_checkpoint(path / "checkpoints" if path.is_dir() else path.parent)
+        found, _ = find_newest_checkpoint(path / CHECKPOINTS_DIR if path.is_dir() else path.parent)
         if found is None:
             return {}
         path = found.path

@@ -15,8 +15,8 @@ from epochal.cli.draw.text_table import format_table
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.experiment.config.choices import add_options
 from epochal.records.folder.disk_usage import FreedSpace, measure_freed_bytes
+from epochal.records.folder.folder import CHECKPOINTS_DIR
 from epochal.records.prune import (
-    CHECKPOINTS_DIR,
     PrunePlan,
     RetentionPolicy,
     find_linked_runs,

@@ -28,7 +28,6 @@ TASK_SECTIONS = ("model", "loss", "metrics")
 ENV_OPENING = "${env:"
 """The start of a reference to the environment."""
 
-_OPENING = re.compile(r"(?<!\$)(\$+)\{")  # the lookbehind avoids quadratic time on many dollars
 _Path = tuple[str, ...]  # a key may contain dots, so a dotted text would be ambiguous
 _INSIDE = re.compile(r"([^{}]*)\}")
 _NESTED_CALLS = 128
@@ -161,7 +160,7 @@ class _Resolver:
 
     def _pieces(self, text: str, path: _Path) -> Iterator[_Piece]:
         at = 0
-        while opening := _OPENING.search(text, at):
+        while opening := scalar.OPENING.search(text, at):
             if opening.start() > at:
                 yield _Piece(text[at : opening.start()])
             if len(opening[1]) > 1:
@@ -293,7 +292,7 @@ def _as_text(node: Node) -> str:
 def _as_template(piece: _Piece) -> str:
     if piece.target is None:
         # ``_pieces`` removed one dollar of an escaped opening.
-        return f"${piece.written}" if _OPENING.fullmatch(piece.written) else piece.written
+        return f"${piece.written}" if scalar.OPENING.fullmatch(piece.written) else piece.written
     if piece.from_environment and piece.target.template:
         return piece.target.template
     return scalar.escape(_as_text(piece.target))

@@ -27,7 +27,8 @@ _SPELLED: dict[str, Scalar] = {
     "$nan": math.nan,
 }
 _WORD = re.compile(r"\$+(?:null|inf|nan|delete)|-\$+inf")
-_OPENING = re.compile(r"(?<!\$)(\$+)\{")  # the lookbehind avoids quadratic time on many dollars
+OPENING = re.compile(r"(?<!\$)(\$+)\{")  # the lookbehind avoids quadratic time on many dollars
+"""The start of a reference; the dollars before the last one escape it."""
 
 _WORDS: dict[str, Scalar] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -117,4 +118,4 @@ def escape(text: str) -> str:
     """How a text is written so that reading gives it back unchanged."""
     if _WORD.fullmatch(text):
         return text.replace("$", "$$", 1)
-    return _OPENING.sub(r"$\g<0>", text) if "${" in text else text
+    return OPENING.sub(r"$\g<0>", text) if "${" in text else text

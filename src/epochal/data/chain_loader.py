@@ -14,6 +14,7 @@ from typing_extensions import override
 from epochal.data.batching import Batch as BatchPipe
 from epochal.data.pipe import Pass, Pipe
 from epochal.distributed.environment import read_rank_environment
+from epochal.engine.feed.loaders import WORKER_OPTIONS
 from epochal.engine.feed.rank_shares import SampleSlices
 from epochal.engine.feed.sampling_order import DataPass
 from epochal.engine.feed.seeded_dataset import identity_collate
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from epochal.data.chain import Chain
     from epochal.engine.feed.rank_shares import RankShare
     from epochal.engine.interfaces.task import Batch
-
-_WORKER_OPTIONS = ("timeout", "prefetch_factor", "persistent_workers", "multiprocessing_context")
 
 
 @final
@@ -222,7 +221,7 @@ class ChainLoader(DataLoader[Any]):
         return iterate_loader(inner)
 
     def _build_inner(self) -> DataLoader[Any]:
-        names = _WORKER_OPTIONS if self.num_workers else ()
+        names = WORKER_OPTIONS if self.num_workers else ()
         batches: Any = self.dataset
         self.read_log = batches.log = ReadLog(self.num_workers) if self.num_workers else None
         with warnings.catch_warnings():

@@ -51,11 +51,11 @@ def _iter_rows(result: RunResult) -> Iterator[tuple[str, str]]:
         yield "error", f'<span style="white-space:pre-wrap">{to_html(error)}</span>'
     if result.best is not None:
         name = monitored_metric(result.config)
-        best = f"<b>{format_value(result.best)}</b>{_format_spread(result, 'best')}"
+        best = f"<b>{format_value(result.best)}</b>{format_spread(result, 'best')}"
         yield "best", f"{best} ({to_html(name)})" if name else best
     names = sorted(result.metrics, key=is_probe)
     for name in names[:_MAX_METRICS]:
-        value = f"{format_value(result.metrics[name])}{_format_spread(result, name)}"
+        value = f"{format_value(result.metrics[name])}{format_spread(result, name)}"
         yield to_html(name), value
     if len(names) > _MAX_METRICS:
         yield "", f"and {len(names) - _MAX_METRICS} more in <code>metrics</code>"
@@ -73,7 +73,8 @@ def monitored_metric(config: Mapping[str, object]) -> str:
     return str((spec.get("metric") if isinstance(spec, Mapping) else spec) or "").lstrip("+-")
 
 
-def _format_spread(result: RunResult, name: str) -> str:
+def format_spread(result: RunResult, name: str) -> str:
+    """The standard deviation over the folds, after a cross validation; empty otherwise."""
     return f" ± {format_value(result.spread[name])}" if name in result.spread else ""
 
 

@@ -15,6 +15,7 @@ from epochal.engine.process.signals import is_interrupted_or_preempted
 from epochal.engine.runner import Test
 from epochal.errors import CheckpointError
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
+from epochal.records.folder.folder import CHECKPOINTS_DIR
 from epochal.records.folder.reader import read_folder
 from epochal.records.layout.run_status import ACTIVE_STATUSES
 
@@ -71,7 +72,7 @@ class Watch(Test):
         return metrics
 
     def _find_new(self) -> list[CheckpointManifest]:
-        found = sorted(find_checkpoints(self._folder / "checkpoints"), key=lambda one: one.step)
+        found = sorted(find_checkpoints(self._folder / CHECKPOINTS_DIR), key=lambda one: one.step)
         new = [one for one in found if (one.name, one.step) not in self._seen]
         self._seen |= {(one.name, one.step) for one in new}
         return new

@@ -20,7 +20,7 @@ from epochal.experiment.record.past_result import read_result
 from epochal.experiment.resume.resume_plan import has_run_ended
 from epochal.records import read_run
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
-from epochal.records.folder.folder import FOLDS_DIR
+from epochal.records.folder.folder import CHECKPOINTS_DIR, FOLDS_DIR
 from epochal.records.metrics.time_spent import parse_time_spent, sum_time_spent
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _find_resumable(folder: Path | None) -> Path | None:
     durable.remove_stale(folder.parent, lambda owner: True)  # this process owns all folds
     if not folder.is_dir():
         return None
-    if find_checkpoints(folder / "checkpoints"):
+    if find_checkpoints(folder / CHECKPOINTS_DIR):
         return folder
     durable.remove_tree(folder, "fold")
     return None

@@ -42,7 +42,7 @@ from epochal.launch.supervisor import send_final_mail
 from epochal.records.find import find_record
 from epochal.records.folder import redacted
 from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
-from epochal.records.folder.folder import JOB_RUN_FILE_VARIABLE, RUN_FILE_VARIABLE
+from epochal.records.folder.folder import CHECKPOINTS_DIR, JOB_RUN_FILE_VARIABLE, RUN_FILE_VARIABLE
 from epochal.records.folder.reader import step_of
 from epochal.records.layout.lease import LEASE_FILE, is_owner_alive
 from epochal.records.layout.process import utc_now
@@ -284,7 +284,7 @@ def _read_run(file: Path) -> Path | None:
 
 
 def _saved_step(folder: Path | None) -> int:
-    found = None if folder is None else find_newest_checkpoint(folder / "checkpoints")[0]
+    found = None if folder is None else find_newest_checkpoint(folder / CHECKPOINTS_DIR)[0]
     return 0 if found is None else found.step
 
 

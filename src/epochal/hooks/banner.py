@@ -25,6 +25,7 @@ from epochal.engine.optim.select_parameters import count_parameters
 from epochal.engine.run.engine_run import engine_run
 from epochal.engine.run.stage_progress import LIMIT_REASONS
 from epochal.engine.tracking.tracker import describe_trackers
+from epochal.records.folder.folder import CHECKPOINTS_DIR
 from epochal.records.secrets import redact, redact_config, redact_tree
 from epochal.text.formatting import format_count
 
@@ -162,7 +163,7 @@ def describe_weights(file: object) -> dict[str, str]:
         return {"weights": "as the model was built"}
     file = file.get("path") if isinstance(file, Mapping) else file
     path = Path(str(file))
-    run = {"of run": str(path.parent.parent)} if path.parent.name == "checkpoints" else {}
+    run = {"of run": str(path.parent.parent)} if path.parent.name == CHECKPOINTS_DIR else {}
     return {**run, "weights": str(file)}
 
 

@@ -28,7 +28,7 @@ from epochal.launch.restart_policy import (
 from epochal.records.find import find_record, read_run
 from epochal.records.folder import redacted
 from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
-from epochal.records.folder.folder import FOLDS_DIR, RUN_FILE_VARIABLE, Parent
+from epochal.records.folder.folder import CHECKPOINTS_DIR, FOLDS_DIR, RUN_FILE_VARIABLE, Parent
 from epochal.records.folder.reader import describe_error, step_of
 from epochal.records.layout.process import utc_now
 from epochal.records.layout.run_status import COMPLETED_STATUSES
@@ -192,7 +192,7 @@ def _saved_step(folder: Path | None) -> int | None:
     if folder is None:
         return None
     found = [
-        find_newest_checkpoint(one / "checkpoints")[0]
+        find_newest_checkpoint(one / CHECKPOINTS_DIR)[0]
         for one in (folder, *(folder / FOLDS_DIR).glob("*"))
     ]
     steps = [manifest.step for manifest in found if manifest is not None]

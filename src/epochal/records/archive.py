@@ -15,7 +15,7 @@ from epochal.durable.beneath import open_beneath
 from epochal.durable.remote import RemoteError, hide_credentials, open_input, open_output
 from epochal.errors import RecordError
 from epochal.records.code.unpack_limits import why_unsafe
-from epochal.records.folder.folder import slugify
+from epochal.records.folder.folder import CHECKPOINTS_DIR, slugify
 from epochal.records.folder.reader import read_folder
 from epochal.records.layout.lease import HEARTBEAT_FILE, LEASE_FILE, RESERVE_FILE, is_owner_alive
 from epochal.records.layout.os_errors import explain_os_error
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-CHECKPOINTS_DIR = "checkpoints"
 _LOCKS = (LEASE_FILE, HEARTBEAT_FILE, RESERVE_FILE)
 """Files of the process that works on a run."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
 from epochal.errors import RecordError
+from epochal.records.folder.folder import CHECKPOINTS_DIR
 from epochal.records.folder.reader import MONITOR_KEYS, get_monitor_mode, read_folder
 from epochal.records.layout.lease import holding_lease
 from epochal.records.layout.os_errors import describe_os_error
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from epochal.records.folder.reader import Mode
     from epochal.records.query.query_runs import QueryResult
 
-CHECKPOINTS_DIR = "checkpoints"
 _WEIGHTS = ("init_from", "init_from.path")
 _INDEPENDENT_KINDS = ("", "retried", "rerun")
 """Relations to a parent that do not need the parent."""

@@ -15,7 +15,7 @@ from epochal.records.compare.replicate_groups import RelatedRuns, find_related_r
 from epochal.records.folder.crash import CRASH_FILE_NAME, find_crash
 from epochal.records.folder.disk_usage import measure_disk_usage
 from epochal.records.folder.experiment_facts import find_unnamed_class
-from epochal.records.folder.folder import read_parent
+from epochal.records.folder.folder import CHECKPOINTS_DIR, read_parent
 from epochal.records.folder.labels import read_labels
 from epochal.records.folder.provenance import format_origin
 from epochal.records.folder.reader import (
@@ -40,7 +40,7 @@ from epochal.records.metrics.time_spent import (
     format_precise_time,
     suggest_speedup,
 )
-from epochal.records.query.syntax import read_time
+from epochal.records.query.syntax import format_moment
 from epochal.registry.project_file import name_run
 from epochal.text.command import epochal_command
 from epochal.text.formatting import format_bytes, format_count, format_seconds, format_value
@@ -194,7 +194,7 @@ def _status(record: RunRecord) -> Iterator[str]:
 def _describe_next(record: RunRecord) -> Iterator[str]:
     """The next command for a run that did not finish."""
     summary, name = record.summary, name_run(record.path)
-    if summary.status in _UNFINISHED and any((record.path / "checkpoints").glob("*")):
+    if summary.status in _UNFINISHED and any((record.path / CHECKPOINTS_DIR).glob("*")):
         if record.run.get("given") or find_unnamed_class(record.run) is not None:
             yield f"  next     run its script with choices={{'resume': {str(record.path)!r}}}"
         else:
@@ -237,12 +237,6 @@ def _describe_attempts(record: RunRecord) -> Iterator[str]:
             when = format_moment(one.started)
             yield f"  attempt  {one.attempt}: {', '.join(filter(None, [place, when]))}"
             yield from (f"           {text}" for text in one.changed)
-
-
-def format_moment(text: str) -> str:
-    """A recorded time in the local time zone; unreadable text stays as it is."""
-    moment = read_time(text)
-    return text if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M}"
 
 
 def _describe_stages(record: RunRecord) -> Iterator[str]:

@@ -18,7 +18,7 @@ from epochal.records.query.query_runs import (
     query_runs,
 )
 from epochal.records.query.resolve_names import Fact, Measure
-from epochal.records.query.syntax import read_time
+from epochal.records.query.syntax import format_moment
 from epochal.records.query.tabulate import join_values
 from epochal.text.command import epochal_command
 from epochal.text.formatting import format_count, format_seconds, format_value
@@ -182,8 +182,7 @@ def format_cell(target: Target, value: object) -> str:
         return ""
     if isinstance(target, Fact) and isinstance(value, str | float | int):
         if target.kind == "time":
-            moment = read_time(str(value))
-            return f"{moment.astimezone():%Y-%m-%d %H:%M}" if moment else str(value)
+            return format_moment(str(value))
         if target.kind == "length":
             return format_seconds(float(value))
     if isinstance(value, bool):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Self, final
 from epochal.cli.draw.live import LiveLines
 from epochal.cli.draw.text_table import format_table
 from epochal.cli.pages.pool_page import HINTS
-from epochal.cli.pages.run_page import format_moment
 from epochal.records.layout.run_status import ACTIVE_STATUSES
+from epochal.records.query.syntax import format_moment
 from epochal.sweep.trials import rank_trials
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _OPTIONS = ("num_workers", "pin_memory")
-_WORKER_OPTIONS = ("timeout", "prefetch_factor", "persistent_workers", "multiprocessing_context")
-_COMPARED_OPTIONS = (*_OPTIONS, *_WORKER_OPTIONS, "worker_init_fn", "collate_fn")
+WORKER_OPTIONS = ("timeout", "prefetch_factor", "persistent_workers", "multiprocessing_context")
+_COMPARED_OPTIONS = (*_OPTIONS, *WORKER_OPTIONS, "worker_init_fn", "collate_fn")
 
 
 @final
@@ -211,7 +211,7 @@ def _build_loader(
     loader: DataLoader[Any], reader: SeededDataset, plan: _PassSampler
 ) -> DataLoader[Any]:
     # The workers may have been removed, and their options not.
-    names = (*_OPTIONS, *_WORKER_OPTIONS) if loader.num_workers else _OPTIONS
+    names = (*_OPTIONS, *WORKER_OPTIONS) if loader.num_workers else _OPTIONS
     options: dict[str, Any] = {name: getattr(loader, name) for name in names}
     if reader.may_draw:
         options["collate_fn"] = identity_collate

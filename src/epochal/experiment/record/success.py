@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from epochal import durable
 from epochal.checkpoint.weights import FINAL_WEIGHTS_FILE
+from epochal.engine.result_page import format_spread
 from epochal.experiment.record.failure import describe_progress
 from epochal.records.folder.experiment_facts import find_unnamed_class
+from epochal.records.folder.folder import CHECKPOINTS_DIR
 from epochal.records.folder.reader import describe_unwritten_checkpoints, read_folder
 from epochal.records.metrics.points import is_probe
 from epochal.registry.project_file import name_run
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from epochal.engine import RunResult
 
 
-FINAL_WEIGHTS = Path("checkpoints", FINAL_WEIGHTS_FILE)
+FINAL_WEIGHTS = Path(CHECKPOINTS_DIR, FINAL_WEIGHTS_FILE)
 _COPIED = ("  record ", "  next ", "    ")
 _QUIET = ("warning", "error", "critical")
 
@@ -41,7 +43,7 @@ def describe_success(result: RunResult) -> list[str]:
     lines = [f"{result.status} ({result.reason}): {length}"]
     lines += [f"  {line}" for line in result.message.splitlines()]
     figures = [
-        f"{name} {format_value(value)}{_spread(result, name)}"
+        f"{name} {format_value(value)}{format_spread(result, name)}"
         for name, value in result.metrics.items()
         if not is_probe(name)
     ]
@@ -53,7 +55,7 @@ def describe_success(result: RunResult) -> list[str]:
         monitor = result.config.get("monitor")
         name = monitor.get("metric") if isinstance(monitor, Mapping) else monitor
         name = f" ({name})" if name else ""
-        lines.append(f"  best     {format_value(result.best)}{_spread(result, 'best')}{name}")
+        lines.append(f"  best     {format_value(result.best)}{format_spread(result, 'best')}{name}")
         if folds:
             lines.append(f"  folds    {'  '.join(format_value(one.best) for one in folds)}")
     if result.dir is not None:
@@ -80,8 +82,3 @@ def _can_be_tested(folder: Path) -> bool:
     is_described = not is_given and find_unnamed_class(facts) is None
     has_data = "test" in facts.get("splits", ())
     return is_described and has_data and (folder / FINAL_WEIGHTS).is_file()
-
-
-def _spread(result: RunResult, name: str) -> str:
-    """The standard deviation over the folds, if there are folds."""
-    return f" ± {format_value(result.spread[name])}" if name in result.spread else ""

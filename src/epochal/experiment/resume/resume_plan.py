@@ -28,6 +28,7 @@ from epochal.records.folder.checkpoint_manifests import (
     find_checkpoints,
     find_newest_checkpoint,
 )
+from epochal.records.folder.folder import CHECKPOINTS_DIR
 from epochal.records.folder.reader import find_expanded_config, read_time_spent
 from epochal.records.folder.record_digests import find_changed_files, is_recorded_config
 from epochal.records.layout.attempts import Attempt, begin_attempt, find_cause
@@ -83,7 +84,7 @@ class ResumePlan:
     @property
     def checkpoint_dir(self) -> Path:
         """The folder of its checkpoints."""
-        return self.record.path / "checkpoints"
+        return self.record.path / CHECKPOINTS_DIR
 
     def begin(self, point: ResumePoint | None, *, is_supervised: bool = False) -> Attempt:
         """The attempt of this process, which resumes from ``point`` if there is one."""
@@ -196,7 +197,7 @@ def get_trained_record(run_name: Path | str, runs_dir: Path) -> RunRecord:
 
 
 def _has_weights(folder: Path) -> bool:
-    checkpoints = folder / "checkpoints"
+    checkpoints = folder / CHECKPOINTS_DIR
     return (checkpoints / FINAL_WEIGHTS_FILE).is_file() or bool(find_checkpoints(checkpoints))
 
 
@@ -211,7 +212,7 @@ def _has_folds(record: RunRecord) -> bool:
 def split_checkpoint_name(named: Path | str) -> tuple[Path | str, str]:
     """The run and, if ``named`` is the folder of a checkpoint, that checkpoint's name."""
     path = Path(named)
-    if path.parent.name == "checkpoints" and path.is_dir():
+    if path.parent.name == CHECKPOINTS_DIR and path.is_dir():
         return path.parent.parent, path.name
     return named, ""
 
@@ -245,7 +246,7 @@ def is_evaluation(folder: Path) -> bool:
 
 def died_before_checkpoint(record: RunRecord) -> bool:
     """Whether a training ended early and never had a checkpoint, not even one that was deleted."""
-    folder = record.path / "checkpoints"
+    folder = record.path / CHECKPOINTS_DIR
     if _has_folds(record) or has_run_ended(record):
         return False
     if find_checkpoints(folder) or find_newest_checkpoint(folder)[1]:
@@ -433,7 +434,7 @@ def _find_unfinished(checked: CheckedInputs) -> RunRecord | None:
         record = read_run(summary.path)
         if not _is_same_config(record, values, checked):
             continue
-        is_begun = _has_folds(record) or find_checkpoints(record.path / "checkpoints")
+        is_begun = _has_folds(record) or find_checkpoints(record.path / CHECKPOINTS_DIR)
         if summary.status in ACTIVE_STATUSES or is_begun:
             return record
         without = without or str(summary.path)

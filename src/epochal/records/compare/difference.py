@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
+from epochal.records.folder.folder import CHECKPOINTS_DIR
 from epochal.records.folder.provenance import format_origin, get_newest_origins
 from epochal.records.layout.coerce import as_mapping, iter_leaves
 
@@ -222,7 +223,7 @@ def data_table(record: RunRecord) -> ValueTable | None:
     """The fingerprint of the data by split, and the task's metadata."""
     data = as_mapping(record.run.get("data"))
     if not data:  # older records have it in checkpoints only
-        found = find_checkpoints(record.path / "checkpoints")
+        found = find_checkpoints(record.path / CHECKPOINTS_DIR)
         data = as_mapping(found[-1].data) if found else {}
     facts = {**data, "meta": record.run.get("meta", {})}
     known = {name: value for name, value in iter_leaves(facts) if value not in ({}, [])}

@@ -21,12 +21,13 @@ from epochal.records.layout.os_errors import raising_record_errors
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+CHECKPOINTS_DIR = "checkpoints"
 FOLDS_DIR = "folds"
 """The subfolder of a cross validation with one run for each fold."""
 
 _MAX_NAME_BYTES = 80
 _OWNER_BITS = 0o7700
-_PARTS = ("config", "logs", "media", "checkpoints")
+_PARTS = ("config", "logs", "media", CHECKPOINTS_DIR)
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
@@ -98,7 +99,7 @@ class RunFolder:
     @property
     def checkpoint_dir(self) -> Path:
         """Checkpoints and saved weights."""
-        return self.path / "checkpoints"
+        return self.path / CHECKPOINTS_DIR
 
 
 @raising_record_errors()

@@ -8,6 +8,7 @@ from epochal import durable
 from epochal.errors import DIVERGED
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
 from epochal.records.folder.experiment_facts import find_unnamed_class
+from epochal.records.folder.folder import CHECKPOINTS_DIR, FOLDS_DIR
 from epochal.registry.project_file import name_run
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ def find_resume_command(folder: Path, epochal: str = "epochal") -> str:
         folder: The folder of the run.
         epochal: How to call the command line.
     """
-    if not any(find_checkpoints(one / "checkpoints") for one in (folder, *folder.glob("folds/*"))):
+    folders = (folder, *folder.glob(f"{FOLDS_DIR}/*"))
+    if not any(find_checkpoints(one / CHECKPOINTS_DIR) for one in folders):
         return ""
     facts = durable.find_object(folder / "run.json")
     if facts.get("given") or find_unnamed_class(facts):  # only its script has all parts

@@ -24,7 +24,7 @@ from epochal.records.query.resolve_names import (
     Measure,
     NameResolver,
 )
-from epochal.records.query.syntax import BoolOp, Compare, Missing, Not, QueryText, read_time
+from epochal.records.query.syntax import BoolOp, Compare, Missing, Not, QueryText, format_moment
 from epochal.text.formatting import format_seconds, format_value
 
 if TYPE_CHECKING:
@@ -123,9 +123,8 @@ class QueryResult:
         keys = [one.key for one in targets if isinstance(one, ConfigKey)]
         if len(keys) < _MANY_COLUMNS or len(self._ids) > _FEW_RUNS:
             return [self.values(target) for target in targets]
-        key = (
-            "key" if len(keys) < _MOST_COLUMNS else "+key"
-        )  # the + makes SQLite scan the keys of each run
+        # The + makes SQLite scan the keys of each run.
+        key = "key" if len(keys) < _MOST_COLUMNS else "+key"
         rows = self._index.fetch(
             "SELECT run_id, key, text, number FROM params WHERE run_id IN "
             f"(SELECT value FROM json_each(?)) AND {key} IN (SELECT value FROM json_each(?))",
@@ -416,7 +415,7 @@ def _describe_fact(index: Index, fact: Fact, asked: Sequence[str]) -> str:
     [ends] = index.fetch(f"SELECT min({known}), max({known}) FROM runs", ())
     if None in ends:
         return _MISSING
-    kinds: dict[str, Callable[[Any], str]] = {"length": format_seconds, "time": _format_moment}
+    kinds: dict[str, Callable[[Any], str]] = {"length": format_seconds, "time": format_moment}
     return _describe_range(*map(kinds.get(fact.kind, format_value), ends))
 
 
@@ -433,8 +432,3 @@ def _describe(known: Sequence[str], asked: Sequence[str]) -> str:
 
 def _describe_range(first: str, last: str) -> str:
     return f"it is {first}" if first == last else f"it is {first} to {last}"
-
-
-def _format_moment(text: str) -> str:
-    moment = read_time(text)
-    return text if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M}"

@@ -212,6 +212,12 @@ def read_time(text: str | None) -> datetime | None:
         return None
 
 
+def format_moment(text: str) -> str:
+    """A recorded time in the local time zone; unreadable text stays as it is."""
+    moment = read_time(text)
+    return text if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M}"
+
+
 def _read_day_name(text: str, now: datetime) -> tuple[datetime, datetime] | None:
     if text.casefold() not in _DAYS:
         return None

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from epochal.durable.beneath import open_beneath
 from epochal.records.archive import write_archive
-from epochal.records.folder.checkpoint_manifests import find_checkpoints
+from epochal.records.folder.checkpoint_manifests import TENSORS_FILE, find_checkpoints
+from epochal.records.folder.folder import CHECKPOINTS_DIR
 from epochal.web.site.api_error import ApiError, not_found
 from epochal.web.site.route import FileAnswer
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 MAX_RECORD_BYTES = 200 << 20
 _MAX_FILES = 20_000
-_CHECKPOINTS = "checkpoints"
-WEIGHTS_FILE = "tensors.safetensors"
 _FINAL = "final"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -48,9 +47,9 @@ def _admit(count: int, size: int) -> None:
 def download_weights(site: Site, call: ApiCall) -> FileAnswer:
     """The weights file of a checkpoint, or the final weights."""
     folder, name = site.folder(call.path["id"]), call.path["name"]
-    found = find_checkpoints(folder / _CHECKPOINTS)
-    known = {one.name: f"{_CHECKPOINTS}/{one.path.name}/{WEIGHTS_FILE}" for one in found}
-    known.setdefault(_FINAL, f"{_CHECKPOINTS}/{_FINAL}.safetensors")
+    found = find_checkpoints(folder / CHECKPOINTS_DIR)
+    known = {one.name: f"{CHECKPOINTS_DIR}/{one.path.name}/{TENSORS_FILE}" for one in found}
+    known.setdefault(_FINAL, f"{CHECKPOINTS_DIR}/{_FINAL}.safetensors")
     if name not in known:
         raise not_found()
     if any(one.name == name and one.is_in_parts for one in found):

@@ -11,9 +11,13 @@ from epochal.durable.beneath import open_beneath, read_beneath
 from epochal.records.code.code_manifest import find_code_dir, read_manifest
 from epochal.records.code.verify import find_code_damage
 from epochal.records.compare.code import is_binary
-from epochal.records.folder.checkpoint_manifests import find_checkpoints, rank_by_score
+from epochal.records.folder.checkpoint_manifests import (
+    TENSORS_FILE,
+    find_checkpoints,
+    rank_by_score,
+)
 from epochal.records.folder.crash import find_crash
-from epochal.records.folder.folder import read_parent
+from epochal.records.folder.folder import CHECKPOINTS_DIR, read_parent
 from epochal.records.folder.labels import read_labels
 from epochal.records.folder.media import read_media
 from epochal.records.folder.provenance import format_origin, get_newest_origins
@@ -37,7 +41,6 @@ from epochal.records.metrics.time_spent import (
     suggest_speedup,
 )
 from epochal.text.escape import escape_control
-from epochal.web.api.download import WEIGHTS_FILE
 from epochal.web.site.api_error import ApiError, not_found
 from epochal.web.site.file_id import make_file_id
 from epochal.web.site.numbers import to_json_value
@@ -335,7 +338,7 @@ def _read_media_file(folder: Path, one: Media) -> bytes:
 
 def get_checkpoints(site: Site, call: ApiCall) -> dict[str, Any]:
     """The checkpoints of a run, the oldest first."""
-    found = find_checkpoints(site.folder(call.path["id"]) / "checkpoints")
+    found = find_checkpoints(site.folder(call.path["id"]) / CHECKPOINTS_DIR)
     best = next(iter(rank_by_score(found)), None)
     items = [
         {
@@ -348,7 +351,7 @@ def get_checkpoints(site: Site, call: ApiCall) -> dict[str, Any]:
             "metric": to_json_value(one.metrics.get(one.monitor)),
             "is_best": one is best,
             "is_last": one is found[-1],
-            "has_weights": WEIGHTS_FILE in one.files,
+            "has_weights": TENSORS_FILE in one.files,
         }
         for one in found
     ]
