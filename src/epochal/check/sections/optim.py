@@ -30,8 +30,9 @@ _RULE = (
     Parameter("freeze", "bool", MISSING),
     Parameter("lr_mult", "float", MISSING),
 )
-# Options of the whole optimizer: torch chooses its kernels by them.
-_FORMS = ("fused", "foreach", "capturable", "differentiable")
+KERNEL_OPTIONS = ("fused", "foreach", "capturable", "differentiable")
+"""Options of the whole optimizer: torch chooses its kernels by them."""
+
 _NOT_NEGATIVE = ("lr", "lr_mult", "weight_decay")
 _EXAMPLE = 'write for example {match: "*.bias", weight_decay: 0}'
 
@@ -132,14 +133,14 @@ def _check_rule(checker: ConfigChecker, path: str, rule: Node, signature: Signat
     known |= {
         item.name: (item, signature.owner)
         for item in signature.parameters
-        if item.name not in _FORMS
+        if item.name not in KERNEL_OPTIONS
     }
     meant = set(rule.mapping)
     for key, child in rule.mapping.items():
         here = f"{path}.{key}"
         if key in known:
             checker.value(here, child, *known[key])
-        elif key in _FORMS:
+        elif key in KERNEL_OPTIONS:
             what = f"{key!r} applies to the whole optimizer, not to a group"
             checker.report(here, what, child.key_place, "write it in optim itself")
         elif not signature.open:

@@ -10,7 +10,9 @@ from epochal.errors import TaskError, suggest
 
 Function = Callable[..., Any]
 
-_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+"""The kinds of parameters that can be passed by name."""
+
 _OPEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -33,7 +35,7 @@ def bind_by_name(function: Function, available: tuple[str, ...], *, owner: str) 
 def parameter_names(function: Function) -> tuple[str, ...]:
     """The names of the parameters that can be passed by name."""
     parameters = inspect.signature(function).parameters.values()
-    return tuple(parameter.name for parameter in parameters if parameter.kind in _BY_NAME)
+    return tuple(parameter.name for parameter in parameters if parameter.kind in BY_NAME)
 
 
 def _accepted_names(function: Function, available: tuple[str, ...], owner: str) -> tuple[str, ...]:
@@ -45,7 +47,7 @@ def _accepted_names(function: Function, available: tuple[str, ...], owner: str) 
     for parameter in parameters:
         if parameter.kind in _OPEN:
             return available
-        if parameter.name in available and parameter.kind in _BY_NAME:
+        if parameter.name in available and parameter.kind in BY_NAME:
             names.append(parameter.name)
         elif parameter.default is inspect.Parameter.empty:
             hint = suggest(parameter.name, available)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 from torch import Tensor, nn
 
 from epochal.engine.device.move import batch_size
+from epochal.engine.interfaces.binding import BY_NAME
 from epochal.errors import ConfigError, Place, Problem, suggest
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 _TARGETS = ("target", "targets", "label", "labels", "y")
 """Usual names of the target; most batches have one of them."""
 
-_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 Function = Callable[..., Any]
 Route = tuple[bool, tuple[str, ...]]  # whether it starts at the output, and the path from there
@@ -33,7 +33,7 @@ def read_parameters(function: Function) -> tuple[list[str], list[str | None]]:
         parameters = inspect.signature(called).parameters.values()
     except ValueError:  # some built-in functions have no signature
         return [], [None]
-    named = [one for one in parameters if one.kind in _BY_NAME]
+    named = [one for one in parameters if one.kind in BY_NAME]
     known: list[str | None] = [one.name for one in named]
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
         known.append(None)

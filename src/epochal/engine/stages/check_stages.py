@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
+from epochal.engine.interfaces.binding import BY_NAME
 from epochal.engine.interfaces.stage import Plateau, merge_task_params
 from epochal.engine.optim.select_parameters import ParameterSelector
 from epochal.engine.stages.change_optimizer import (
@@ -30,7 +31,6 @@ _RATE_KEYS = ("type", "lr", "groups", "layer_decay", "no_decay")
 """Keys that give other groups, or groups other rates."""
 
 _RUN_ARGUMENTS = ("run", "name")
-_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _LOADER_OPTIONS = (
     *("num_workers", "collate_fn", "pin_memory", "drop_last", "timeout", "worker_init_fn"),
     *("multiprocessing_context", "generator", "prefetch_factor", "persistent_workers"),
@@ -121,7 +121,7 @@ def _check_params(run: EngineRun, stage: Stage, params: dict[str, Any]) -> None:
             hint = suggest(name, known) if known else f"write def {STAGE_METHOD}(self, *, {name})"
             raise ConfigError(Problem(f"{stage.key}.task.{name}", what, hint=hint))
     for name, one in declared.items():
-        is_needed = one.default is one.empty and one.kind in _BY_NAME
+        is_needed = one.default is one.empty and one.kind in BY_NAME
         if is_needed and name not in (*_RUN_ARGUMENTS, *params):
             what = f"missing; {type(run.task).__name__}.{STAGE_METHOD} requires it"
             raise ConfigError(Problem(f"{stage.key}.task.{name}", what, hint=f"add {name}: ..."))

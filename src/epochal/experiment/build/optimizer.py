@@ -1,4 +1,4 @@
-"""Builds the optimizers, in torch's fastest form, and the schedules of a run."""
+"""Builds the optimizers, with torch's fastest kernels, and the schedules of a run."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Adam, AdamW, Optimizer
 
 from epochal.check import SECTIONS, convert_value, has_members, member_signature, read_spec
+from epochal.check.sections.optim import KERNEL_OPTIONS
 from epochal.config import from_plain
 from epochal.distributed.sharded_tensor import is_sharded
 from epochal.engine import Schedule, TorchSchedule, Warmup
@@ -51,7 +52,6 @@ logger = logging.getLogger(__name__)
 _RATES = ("max_lr", "base_lr")
 """Arguments of torch's schedulers that are learning rates, not factors."""
 
-_FORMS = ("fused", "foreach", "capturable", "differentiable")
 # Fused kernels may not support subclasses of Parameter.
 _PLAIN = (Tensor, nn.Parameter, nn.UninitializedParameter)
 
@@ -325,14 +325,14 @@ def with_fused_options(
 ) -> Spec:
     """The spec of an optimizer with ``fused`` and ``capturable`` if torch supports them.
 
-    A config that names a form stays unchanged.
+    A config that chooses a kernel stays unchanged.
     """
     if not isinstance(factory, type) or not issubclass(factory, Optimizer) or not parameters:
         return spec
-    is_chosen = any(_is_chosen(spec, name) for name in _FORMS)
-    forms = () if is_chosen else _forms_for(factory, parameters, model)
+    is_chosen = any(_is_chosen(spec, name) for name in KERNEL_OPTIONS)
+    names = () if is_chosen else _choose_kernel_options(factory, parameters, model)
     place = Place("default")
-    chosen = {name: from_plain(True, place=place, layer="default") for name in forms}
+    chosen = {name: from_plain(True, place=place, layer="default") for name in names}
     return replace(spec, arguments=MappingProxyType({**spec.arguments, **chosen}))
 
 
@@ -356,7 +356,7 @@ def _is_chosen(spec: Spec, name: str) -> bool:
     return node is not None and (parameter is None or node.to_plain() != parameter.default)
 
 
-def _forms_for(
+def _choose_kernel_options(
     kind: type[Optimizer], parameters: Sequence[Tensor], model: nn.Module
 ) -> tuple[str, ...]:
     if any(map(is_sharded, parameters)):  # steps are not captured, and torch fuses only these
@@ -368,9 +368,9 @@ def _forms_for(
         "fused": can_fuse and not _has_sparse_gradients(model),
         "capturable": on_cuda,
     }
-    forms = tuple(name for name, is_wanted in wanted.items() if is_wanted and name in known)
+    names = tuple(name for name, is_wanted in wanted.items() if is_wanted and name in known)
     places = {(one.device, one.dtype) for one in parameters}
-    return forms if forms and all(_has_kernel(kind, forms, *place) for place in places) else ()
+    return names if names and all(_has_kernel(kind, names, *place) for place in places) else ()
 
 
 def _has_sparse_gradients(model: nn.Module) -> bool:
@@ -379,16 +379,16 @@ def _has_sparse_gradients(model: nn.Module) -> bool:
 
 
 def _has_kernel(
-    kind: type[Optimizer], forms: Sequence[str], device: torch.device, dtype: torch.dtype
+    kind: type[Optimizer], names: Sequence[str], device: torch.device, dtype: torch.dtype
 ) -> bool:
     """Whether torch has such a kernel, found by a step with one number."""
     parameter = nn.Parameter(torch.zeros(1, device=device, dtype=dtype))
     parameter.grad = torch.zeros_like(parameter)
     make: Any = kind  # a subclass may have any signature
     try:
-        optimizer = make([parameter], **dict.fromkeys(forms, True))
+        optimizer = make([parameter], **dict.fromkeys(names, True))
         use_lr_tensors(optimizer)
         optimizer.step()
-    except Exception:  # the default form works
+    except Exception:  # the default kernel works
         return False
     return True
