@@ -109,6 +109,9 @@ PREEMPTED_EXIT_CODE = 75
 RANK_LOST_EXIT_CODE = 76
 """Of a run that lost one of its processes or machines; another start may continue it."""
 
+CANNOT_START_EXIT_CODE = 126
+"""Of a job that could not be started, as shells give it for a command that they cannot execute."""
+
 INTERRUPTED_EXIT_CODE = 130
 """Of a run that Ctrl-C ended, as shells give it."""
 

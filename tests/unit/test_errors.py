@@ -30,6 +30,12 @@ def test_every_error_and_its_exit_code_stand_in_the_tree_at_the_top() -> None:
         assert inherited or str(kind.exit_code) in line.split()
 
 
+def test_no_two_ends_of_a_run_have_the_same_exit_code() -> None:
+    codes = {name: code for name, code in vars(errors).items() if name.endswith("_EXIT_CODE")}
+    assert len(codes) == 6
+    assert len({*codes.values()}) == len(codes)
+
+
 def test_exit_codes_are_those_that_scripts_depend_on() -> None:
     for name, code in (
         ("ConfigError", 78),

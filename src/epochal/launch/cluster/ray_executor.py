@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, final
 from typing_extensions import override
 
 from epochal import durable
-from epochal.errors import PREEMPTED_EXIT_CODE, ConfigError, Problem
+from epochal.errors import CANNOT_START_EXIT_CODE, PREEMPTED_EXIT_CODE, ConfigError, Problem
 from epochal.launch.cluster.node_job import NodeJob, NodeStart, describe_node_start, plan_node_start
 from epochal.launch.launch_options import LaunchOptions
 from epochal.launch.pool.executor import Executor, JobHandle, JobStart
-from epochal.launch.pool.pool import CANNOT_START
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -179,7 +178,7 @@ class _RayHandle(JobHandle):
             self._handle_lost_actor()
         except ray.exceptions.RayTaskError as error:
             self._note(f"cannot be started: {error.cause}")
-            self._end(CANNOT_START)
+            self._end(CANNOT_START_EXIT_CODE)
         else:
             self.waits_for = ""
             if code is None:

@@ -15,7 +15,13 @@ from zlib import crc32
 from typing_extensions import override
 
 from epochal import durable
-from epochal.errors import INTERRUPTED_EXIT_CODE, PREEMPTED_EXIT_CODE, ConfigError, Problem
+from epochal.errors import (
+    CANNOT_START_EXIT_CODE,
+    INTERRUPTED_EXIT_CODE,
+    PREEMPTED_EXIT_CODE,
+    ConfigError,
+    Problem,
+)
 from epochal.launch.cluster.node_job import (
     NodeJob,
     NodeStart,
@@ -25,7 +31,7 @@ from epochal.launch.cluster.node_job import (
 )
 from epochal.launch.launch_options import LaunchOptions
 from epochal.launch.pool.executor import Executor, JobHandle, JobStart
-from epochal.launch.pool.pool import CANNOT_START, read_run_file
+from epochal.launch.pool.pool import read_run_file
 from epochal.launch.restart_policy import SUCCESS
 
 if TYPE_CHECKING:
@@ -266,7 +272,7 @@ class _SlurmHandle(JobHandle):
         """Note that it could not be started."""
         with durable.Appender(self._log) as log:
             log.append(f"{text}\n".encode("utf-8", "replace"))
-        self._end(CANNOT_START)
+        self._end(CANNOT_START_EXIT_CODE)
 
     @override
     def poll(self) -> int | None:

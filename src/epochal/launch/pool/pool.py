@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, final
 
 from epochal import durable
+from epochal.errors import CANNOT_START_EXIT_CODE
 from epochal.launch.pool.backlog import JobEnd
 from epochal.launch.pool.executor import JobStart
 
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 1.0
 """How often a pool looks for free devices and new jobs; the end of a job wakes it at once."""
-
-CANNOT_START = 71
-"""The exit code of a job that could not be started, as EX_OSERR of sysexits.h."""
 
 _MAX_ENDED = 1000
 _STOP_SIGNALS = ("SIGTERM", "SIGHUP")
@@ -164,10 +162,10 @@ class Pool:
 
     def _poll(self, entry: PoolEntry) -> None:
         try:
-            code = CANNOT_START if entry.handle is None else entry.handle.poll()
+            code = CANNOT_START_EXIT_CODE if entry.handle is None else entry.handle.poll()
         except OSError as error:  # only now its process could have been started
             _note(entry.waiting, str(error))
-            code = CANNOT_START
+            code = CANNOT_START_EXIT_CODE
         if code is None:
             return
         end = JobEnd(code=code, run_dir=entry.find_run_dir(), was_stopped=entry.was_stopped)
@@ -215,7 +213,7 @@ class Pool:
         self.backlog.begin(waiting, "", {})
         _note(waiting, reason)
         try:
-            self.backlog.end(waiting, JobEnd(code=CANNOT_START))
+            self.backlog.end(waiting, JobEnd(code=CANNOT_START_EXIT_CODE))
         finally:
             if waiting.lock is not None:
                 waiting.lock.release()

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from epochal.errors import CANNOT_START_EXIT_CODE
 from epochal.launch.cluster.slots import ClusterSlots
 from epochal.launch.cluster.slurm_executor import SlurmExecutor
-from epochal.launch.pool.pool import CANNOT_START, plan_start
+from epochal.launch.pool.pool import plan_start
 from pooled import waiting_jobs
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def test_jobs_that_start_together_and_need_the_same_are_one_array(
     assert handles[0].poll() is None
     assert FakeAutoExecutor.arrays == [(None, 3), (1, 2)]
     assert json.loads(small[2].file.with_suffix(".slurm").read_text())["id"] == "7_2"
-    assert [one.poll() for one in handles] == [None] * 5 + [CANNOT_START]
+    assert [one.poll() for one in handles] == [None] * 5 + [CANNOT_START_EXIT_CODE]
     assert "cannot be submitted: sbatch: error: invalid partition" in bad[0].log.read_text()
 
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from epochal.errors import CANNOT_START_EXIT_CODE
 from epochal.launch.pool.backlog import JobList
-from epochal.launch.pool.pool import CANNOT_START, Pool
+from epochal.launch.pool.pool import Pool
 from epochal.launch.pool.run_jobs import find_last_line, keep_output, run_jobs
 from pooled import (
     ScriptedExecutor,
@@ -80,7 +81,7 @@ def test_a_job_that_cannot_be_started_does_not_touch_the_others(tmp_path: Path) 
     executor.submit = fail_first  # type: ignore[method-assign]
     backlog = JobList(jobs)
     make_pool(backlog, executor, make_leases(tmp_path)).run()
-    assert [backlog.ends[key].code for key in (1, 2)] == [CANNOT_START, 0]
+    assert [backlog.ends[key].code for key in (1, 2)] == [CANNOT_START_EXIT_CODE, 0]
     assert jobs[0].log.read_text() == "cannot be started: no such python\n"
 
 
@@ -91,7 +92,7 @@ def test_a_job_that_needs_more_devices_than_there_are_does_not_touch_the_others(
     first = replace(first, job=replace(first.job, choices={"nproc": 2}))
     backlog, executor = JobList([first, second]), ScriptedExecutor()
     make_pool(backlog, executor, make_leases(tmp_path, device("cuda:0"))).run()
-    assert {key: end.code for key, end in backlog.ends.items()} == {1: CANNOT_START, 2: 0}
+    assert {key: end.code for key, end in backlog.ends.items()} == {1: CANNOT_START_EXIT_CODE, 2: 0}
     assert first.log.read_text() == ("cannot be started: needs 2 GPUs, and the pool has 1\n")
 
 
@@ -105,7 +106,7 @@ def test_a_start_that_fails_later_does_not_touch_the_others(tmp_path: Path) -> N
     executor.submit = lambda start: Failing(0) if start.file.stem == "1" else submit(start)  # type: ignore[method-assign]
     backlog = JobList(jobs)
     make_pool(backlog, executor, make_leases(tmp_path)).run()
-    assert [backlog.ends[key].code for key in (1, 2)] == [CANNOT_START, 0]
+    assert [backlog.ends[key].code for key in (1, 2)] == [CANNOT_START_EXIT_CODE, 0]
     assert jobs[0].log.read_text() == "cannot be started: too many processes\n"
 
 
