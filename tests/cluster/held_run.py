@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from small_project import write
@@ -30,7 +28,6 @@ class Hold(ep.Hook):
     def checkpoint_saved(self, run, path):
         flag = Path("held")
         if run.is_main and not flag.exists():
-            flag.with_suffix(".pids").write_text(f"{os.getppid()} {os.getpid()}")
             flag.with_suffix(".new").write_text(os.environ.get("SHOP_NODE", str(os.getppid())))
             flag.with_suffix(".new").rename(flag)
             listener = run.world.listener  # None in a run of one process
@@ -73,13 +70,6 @@ def wait_until_held(shop: Path, child: subprocess.Popen[str]) -> str:
         assert child.poll() is None, child.communicate()[0]
         select.select([], [], [], 0.05)
     return (shop / "held").read_text()
-
-
-def lose(shop: Path) -> None:
-    """Kill the process that holds the run, and the one that started it, as a lost machine does."""
-    for pid in (shop / "held.pids").read_text().split():
-        with suppress(ProcessLookupError):
-            os.kill(int(pid), signal.SIGKILL)
 
 
 def weights(folder: Path) -> bytes:
