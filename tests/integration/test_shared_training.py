@@ -67,6 +67,23 @@ class TwoLosses(Batches):
         }
 
 
+class FewItems(Batches):
+    """The loss is a mean over few samples: none in some slices, and none in some batches."""
+
+    def batch_loss(self, out, batch):
+        target = batch["label"].masked_fill(batch["label"] > 0, -100)  # -100 is left out
+        count = (target == 0).sum()
+        return {"loss": (functional.cross_entropy(out["logits"], target), count)}
+
+
+class FewCounted(FewItems):
+    """The same with counts on the host, which cannot be 0 for a whole batch."""
+
+    def batch_loss(self, out, batch):
+        loss, count = super().batch_loss(out, batch)["loss"]
+        return {"loss": (loss, int(count) if ep.current_run().world_size > 1 else count)}
+
+
 class OwnStream(Batches):
     """Each process reads its own part of a stream."""
 
@@ -93,6 +110,16 @@ SCENARIOS: dict[str, dict[str, Any]] = {
             "second": {"type": "AdamW", "match": "head", "lr": 0.01, "loss": "head", "every": 2},
         },
         "average": {"type": "ema", "decay": 0.8},
+        "dtype": torch.float64,
+    },
+    "few items": {
+        "task": FewItems(),
+        "optim": {"type": "AdamW", "lr": 0.01},
+        "dtype": torch.float64,
+    },
+    "few counted": {
+        "task": FewCounted(),
+        "optim": {"type": "AdamW", "lr": 0.01, "accumulate": 2},
         "dtype": torch.float64,
     },
     "compiled": {

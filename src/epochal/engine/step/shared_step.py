@@ -11,6 +11,7 @@ from torch import Tensor
 
 from epochal.distributed.strategy import MAX_SUMS, NoStrategy, Strategy
 from epochal.engine.feed.split_batch import get_batch_index
+from epochal.engine.measure.sums import multiply_by_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -145,6 +146,8 @@ class SharedStep:
                 value, count = _to_number(value), _to_number(count)
             if not is_counted or (not isinstance(count, Tensor) and count <= 0):
                 packed += [0.0, 0.0]
+            elif isinstance(count, Tensor):
+                packed += multiply_by_count(value, count / unit, dtype)
             else:
                 weight = count / unit
                 packed += [value.detach() * weight if isinstance(value, Tensor) else value * weight]

@@ -123,7 +123,9 @@ class TaskCalls:
             batch = self._move(batch)
         batch, out, values, losses = self.compute(batch)
         metrics = {} if values is None else check_metrics(values, self._fail_metric)
-        checked = check_losses(losses, batch, self._fail_loss, self._note_size)
+        checked = check_losses(
+            losses, batch, self._fail_loss, self._note_size, may_be_empty=self._run.is_shared
+        )
         loss: Any = checked["loss"][0]  # a tensor
         if not loss.requires_grad:
             what = "the loss does not depend on any trained parameter"
@@ -281,11 +283,17 @@ def _ignore_count(name: str, size: int) -> None:
 
 
 def check_losses(
-    losses: object, batch: Batch, fail: Fail, note_size: NoteSize = _ignore_count
+    losses: object,
+    batch: Batch,
+    fail: Fail,
+    note_size: NoteSize = _ignore_count,
+    *,
+    may_be_empty: bool = False,
 ) -> dict[str, Weighted]:
     """The losses of a batch, each with a count; a bare value gets the batch size.
 
-    ``note_size`` is called with the name of a bare value and that size.
+    ``note_size`` is called with the name of a bare value and that size. With ``may_be_empty``, a
+    loss may have no items: the batch is a slice of one that several processes share.
     """
     # Fast path at each step: exact types, no function calls.
     if type(losses) is dict and "loss" in losses:
@@ -302,7 +310,7 @@ def check_losses(
                 break
         else:
             return losses
-    return _check_all(losses, batch, fail, note_size)
+    return _check_all(losses, batch, fail, note_size, may_be_empty=may_be_empty)
 
 
 def check_metrics(values: object, fail: Fail) -> dict[str, Weighted]:
@@ -330,7 +338,7 @@ def check_number(name: str, value: object, fail: Fail) -> float:
 
 
 def _check_all(
-    losses: object, batch: Batch, fail: Fail, note_size: NoteSize
+    losses: object, batch: Batch, fail: Fail, note_size: NoteSize, *, may_be_empty: bool
 ) -> dict[str, Weighted]:
     """The losses from any supported structure, or an error with a hint."""
     if isinstance(losses, Tensor):
@@ -342,7 +350,8 @@ def _check_all(
     if "loss" not in losses:
         fail(f"returned no 'loss', only {sorted(losses)}", 'return {"loss": (tensor, count), ...}')
     checked = {
-        name: _loss_pair(name, entry, batch, fail, note_size) for name, entry in losses.items()
+        name: _loss_pair(name, entry, batch, fail, note_size, may_be_empty=may_be_empty)
+        for name, entry in losses.items()
     }
     loss = checked["loss"][0]
     if not isinstance(loss, Tensor):
@@ -350,7 +359,15 @@ def _check_all(
     return checked
 
 
-def _loss_pair(name: str, entry: object, batch: Batch, fail: Fail, note_size: NoteSize) -> Weighted:
+def _loss_pair(
+    name: str,
+    entry: object,
+    batch: Batch,
+    fail: Fail,
+    note_size: NoteSize,
+    *,
+    may_be_empty: bool,
+) -> Weighted:
     if not isinstance(entry, tuple | list):
         size = batch_size(batch)
         if size is None:
@@ -359,7 +376,7 @@ def _loss_pair(name: str, entry: object, batch: Batch, fail: Fail, note_size: No
         note_size(name, size)
         entry = (entry, size)
     value, count = _pair(name, entry, fail)
-    if not isinstance(count, Tensor) and count <= 0:
+    if not isinstance(count, Tensor) and (count < 0 or (count == 0 and not may_be_empty)):
         fail(f"{name!r} has the count {count!r}", "return the number of items of the mean")
     return value, count
 

@@ -343,13 +343,13 @@ def one_if_zero(total: Number) -> Number:
 
 
 def divide_gradients(gradients: list[Tensor], total: Number) -> None:
-    """Divide gradients in place by the number of items, on the host or on the device."""
+    """Divide gradients in place by the number of items, if any, on the host or on the device."""
     if isinstance(total, Tensor):
         divisor = total + (total == 0)
         for gradient in gradients:
             gradient.div_(divisor.to(gradient.device))  # fsdp_offload keeps them on the host
     elif gradients:
-        torch._foreach_div_(gradients, float(total))
+        torch._foreach_div_(gradients, float(total) or 1.0)
 
 
 def clip_by_norm(gradients: list[Tensor], norm: Tensor, largest: float) -> None:

@@ -43,6 +43,13 @@ def test_a_bare_tensor_gets_the_batch_size() -> None:
     assert check_losses(LOSS, batch, fail)["loss"] == (LOSS, 5)
 
 
+def test_slice_of_a_batch_may_have_no_items() -> None:
+    losses = {"loss": (LOSS, 0), "aux": (0.0, 0)}
+    assert check_losses(losses, None, fail, may_be_empty=True) == losses
+    with pytest.raises(RefusedError, match="'loss' has the count -2"):
+        check_losses({"loss": (LOSS, -2)}, None, fail, may_be_empty=True)
+
+
 def test_unusable_losses_are_refused() -> None:
     table = [
         (None, "returned None"),
