@@ -203,7 +203,6 @@ class Feed:
         resume, self._resume = self._resume, _ResumePosition()
         read, state = (resume.position, resume.loader) if resume.epoch == number else (0, None)
         known = count_batches(loader, self.limit)
-        usual = getattr(loader, "batch_size", None) or 1
         accumulate = self._per_step = self.accumulate
         self.position = self.next_position = read
         self._is_interrupted, self.is_complete = False, 0 < read == known
@@ -229,7 +228,7 @@ class Feed:
                     break
                 self.position = read
                 read += len(microbatches)
-                for batch in microbatches:
+                for position, batch in enumerate(microbatches, self.position):
                     kind, first = type(batch), batch
                     if kind is list or kind is tuple:
                         first = batch[0] if batch else None
@@ -239,7 +238,7 @@ class Feed:
                     if type(first) is Tensor and first.ndim:
                         self.samples += first.shape[0]
                     else:
-                        self.samples += batch_size(batch) or usual
+                        self.samples += batch_size(batch) or _count_samples_at(loader, position)
                 self.next_position, self.is_complete = read, read == known
                 yield microbatches
                 if self._is_interrupted:
@@ -493,6 +492,13 @@ def count_samples(loader: Loader) -> int | None:
         source = getattr(loader, "dataset", None)
     is_split = isinstance(source, IterableDataset) and getattr(loader, "num_workers", 0) > 1
     return len(source) if isinstance(source, Sized) and not is_split else None
+
+
+def _count_samples_at(loader: Loader, position: int) -> int:
+    """How many samples a batch of a loader has that does not show it."""
+    size, samples = getattr(loader, "batch_size", None) or 1, count_samples(loader)
+    left = size if samples is None else samples - position * size
+    return min(size, left) if left > 0 else size
 
 
 def _explain_empty(loader: Loader) -> str:

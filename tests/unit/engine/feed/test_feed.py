@@ -146,6 +146,13 @@ def test_samples_of_batches_without_tensors_are_counted_by_the_loader() -> None:
     two = feed(["a", "b", "c"])
     list(two.epoch(0))
     assert two.samples == 3
+    for accumulate in (1, 2):
+        short = feed(DataLoader(list("abcde"), batch_size=2), accumulate=accumulate)
+        steps = short.epoch(0)
+        next(steps)
+        assert short.samples == 2 * accumulate
+        list(steps)
+        assert short.samples == 5, accumulate
 
 
 def test_samples_of_any_batch_are_counted_by_its_first_tensor() -> None:
