@@ -52,7 +52,7 @@ from epochal.engine.run_context import making_current
 from epochal.engine.snapshot.snapshot import keeping_training_modes
 from epochal.engine.state.saver import Saver, save_if_requested
 from epochal.engine.step.debug_losses import recording_forward_lines
-from epochal.engine.step.shared_step import explain_unused
+from epochal.engine.step.shared_step import explain_shared_step
 from epochal.engine.step.task_calls import TaskCalls
 from epochal.errors import (
     DIVERGED,
@@ -127,7 +127,7 @@ def execute_and_catch(
                 error = _find_cause(run, caught)
                 explain_out_of_memory(run, caught)
                 explain_dtype_mismatch(run.model, caught)
-                explain_unused(caught)
+                explain_shared_step(caught, run)
                 explain_mixed_tensors(caught)
                 if isinstance(caught, ConfigError):
                     caught.locate(find_place)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from epochal.distributed.strategy import MAX_SUMS, NoStrategy, Strategy
 from epochal.engine.feed.split_batch import get_batch_index
@@ -43,14 +44,29 @@ def share_model(run: EngineRun) -> None:
         run.bind()  # the task is called with the shared model
 
 
-def explain_unused(error: BaseException) -> None:
-    """Add a note to the error of torch about parameters that got no gradient."""
-    if isinstance(error, RuntimeError) and "Expected to have finished reduction" in str(error):
-        error.add_note(
+def explain_shared_step(error: BaseException, run: EngineRun) -> None:
+    """Add a note to an error that comes from sharing the model, where torch does not say so."""
+    text, note = str(error), ""
+    if isinstance(error, RuntimeError) and "Expected to have finished reduction" in text:
+        note = (
             "some parameters got no gradient in the step before: freeze those that are not used "
             "(requires_grad_(False), optim.freeze), or write engine.find_unused=true, which is "
             "slower"
         )
+    elif isinstance(error, AttributeError) and isinstance(error.obj, DistributedDataParallel):
+        if error.name is not None and hasattr(run.raw_model, error.name):
+            note = (
+                "with several processes the task gets the model in DistributedDataParallel, which "
+                "averages gradients when it is called: call model(...), and use "
+                f"{error.name} in its forward"
+            )
+    elif "more than 1 value per channel when training" in text and not run.world.is_single:
+        note = (
+            "this process had one sample of the batch, and batch norm needs several: leave out a "
+            "short last batch with drop_last, use larger batches, or another norm"
+        )
+    if note:
+        error.add_note(note)
 
 
 @final
