@@ -259,6 +259,18 @@ if __name__ == "__main__":
     project.take_samples()
 
 
+@pytest.mark.long
+def test_script_that_starts_the_run_when_it_is_imported_is_refused(project: Project) -> None:
+    script = "import epochal as ep\n\nep.run('ranks.yaml', nproc=2, device='cpu', no_file=True)\n"
+    (project.folder / "script.py").write_text(script)
+    done = run(str(project.folder / "script.py"), cwd=project.folder)
+    assert done.returncode == 78, done.stderr
+    assert done.stderr.strip() == (
+        "nproc: each process imports script.py, which then starts the run again\n"
+        '  write `if __name__ == "__main__":` above the line that starts it'
+    )
+
+
 JOINING = """
 import json
 import sys

@@ -42,7 +42,7 @@ from epochal.experiment.resume.resume_plan import (
 from epochal.experiment.resume.trust import require_trusted_code
 from epochal.experiment.run_experiment import build_trained_model
 from epochal.experiment.run_pool import run_in_pool
-from epochal.experiment.run_ranks import run_ranks, wants_ranks
+from epochal.experiment.run_ranks import refuse_second_start, run_ranks, wants_ranks
 from epochal.launch.jobs.frozen_job import read_job
 from epochal.records.find import read_run
 from epochal.records.folder.experiment_facts import find_unnamed_class
@@ -112,6 +112,7 @@ def run(
         choices: What belongs to this run alone; see ``Choices``.
     """
     __tracebackhide__ = True
+    refuse_second_start()
     check_choices(choices, sections=SECTIONS)
     if devices is not None or per_device is not None:
         if not isinstance(source, list):
@@ -456,6 +457,7 @@ def _run_recorded(
     choices: Choices,
 ) -> RunResult:
     """Run a recorded config with the changes of its last attempt, ``changes`` and ``overrides``."""
+    refuse_second_start()
     _warn_about_paths(record)
     changed = _recorded_overrides(record, config, changes, overrides, choices)
     return _run_one(config, changed, choices)

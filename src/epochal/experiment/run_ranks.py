@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 import tempfile
@@ -17,8 +18,10 @@ from epochal.engine.execute import RANK_LOST, result_of_error
 from epochal.errors import (
     RANK_LOST_EXIT_CODE,
     STALLED_EXIT_CODE,
+    ConfigError,
     EpochalError,
     Preempted,
+    Problem,
     RecordError,
 )
 from epochal.experiment.build.device import (
@@ -57,8 +60,21 @@ if TYPE_CHECKING:
 
     RunRank = Callable[[Any, Sequence[str], Choices], Any]
 
+_SCRIPT_EXIT_CODE = 64
+"""Of a process that would start the run again, since it imports the script that started it."""
+
 _LAUNCH_CHOICES = ("nproc", "nnodes", "rdzv_endpoint", "restarts")
 _POLL_SECONDS = 0.2
+
+
+def refuse_second_start() -> None:
+    """End a process of a run that is about to start runs itself: it imports the user's script.
+
+    Before such a process does its work, Python imports the script that started it.
+    """
+    is_importing = getattr(multiprocessing.current_process(), "_inheriting", False)
+    if is_importing and LAUNCHED_VARIABLE in os.environ:
+        raise SystemExit(_SCRIPT_EXIT_CODE)
 
 
 def wants_ranks(choices: Choices) -> bool:
@@ -88,7 +104,8 @@ def run_ranks(
         choices: For this run; ``nproc`` or several devices say how many processes there are.
 
     Raises:
-        ConfigError: Other machines cannot be reached, or have other code.
+        ConfigError: Other machines cannot be reached, or have other code; or the script that called
+            this starts the run again when it is imported.
         NodesLostError: The connection to them was lost.
     """
     from epochal.distributed.elastic import launch_ranks  # imports torch's launcher
@@ -149,6 +166,8 @@ def run_ranks(
                 return _report(result, folder, end, is_supervised=is_supervised)
             if end.failed_rank is None:
                 raise Preempted
+            if end.code == _SCRIPT_EXIT_CODE and method == "spawn":
+                raise ConfigError(_describe_script())
             died = _describe_exit(end, folder, before)
             decision = _decide(policy, died)
             if not decision.should_restart:
@@ -161,6 +180,15 @@ def run_ranks(
                 _add_event(folder, end, died, decision.why)
             time.sleep(decision.delay_seconds)
             nodes.end_round()
+
+
+def _describe_script() -> Problem:
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    name = "the script" if file is None else Path(file).name
+    what = f"each process imports {name}, which then starts the run again"
+    return Problem(
+        "nproc", what, hint='write `if __name__ == "__main__":` above the line that starts it'
+    )
 
 
 def _tell(text: str) -> None:
