@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
 from epochal.distributed.rank_failure import FailureReport, RankFailedError, RankLostError
@@ -50,8 +51,11 @@ class ListenedRun(Protocol):
     def read_seconds(self) -> float:
         """Seconds since the run started."""
 
+    def locate(self) -> dict[str, Any]:
+        """Where the run is, as plain values."""
+
     def describe(self) -> dict[str, Any]:
-        """Where the run is, as plain values; writes the stacks of this process."""
+        """The same; also writes the stacks of this process."""
 
 
 @final
@@ -110,10 +114,13 @@ class RankListener:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the thread; leaves behind where the run ended, for processes that wait for it."""
         self._is_over.set()
         if self._thread is not None:
             self._thread.join()
+        if self._run is not None and self.lost_store is None:
+            with suppress(RuntimeError):  # the launcher may be gone
+                self._store.set(f"end/{self._number}/{self._rank}", json.dumps(self._run.locate()))
         self._run = None
 
     def request(self, kind: str) -> None:
@@ -174,16 +181,16 @@ class RankListener:
         return self.killed_rank
 
     def collect_positions(self) -> dict[int, dict[str, Any]]:
-        """Where each process is that answers; all of them write their stacks."""
+        """Where each process is that answers, or where it ended the run; all write their stacks."""
         number = self._store.add("stacks", 1)
         self._store.add("news", 1)
         end = time.monotonic() + _ANSWER_SECONDS
         found: dict[int, dict[str, Any]] = {}
         while len(found) < self._world_size and time.monotonic() < end:
             for rank in range(self._world_size):
-                key = f"position/{number}/{rank}"
-                if rank not in found and self._store.check([key]):
-                    found[rank] = json.loads(self._store.get(key))
+                for key in (f"end/{self._number}/{rank}", f"position/{number}/{rank}"):
+                    if rank not in found and self._store.check([key]):
+                        found[rank] = json.loads(self._store.get(key))
             time.sleep(POLL_SECONDS)
         return found
 

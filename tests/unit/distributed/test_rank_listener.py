@@ -36,8 +36,10 @@ class Rank:
     def read_seconds(self) -> float:
         return 7.5
 
-    def describe(self) -> dict[str, Any]:
+    def locate(self) -> dict[str, Any]:
         return {"step": self.step}
+
+    describe = locate
 
     def train(self) -> None:
         while self.agreed is None:
@@ -95,6 +97,18 @@ def test_positions_of_all_processes_can_be_asked_for() -> None:
     ranks = make_ranks(2)
     ranks[1].step = 4
     assert ranks[0].listener.collect_positions() == {0: {"step": 0}, 1: {"step": 4}}
+    for rank in ranks:
+        rank.listener.stop()
+
+
+def test_process_that_has_ended_the_run_is_found_where_it_ended() -> None:
+    ranks = make_ranks(2)
+    ranks[1].step = 3
+    ranks[1].listener.stop()
+    for step in (3, 0):  # also after it has begun the next run
+        assert ranks[0].listener.collect_positions() == {0: {"step": 0}, 1: {"step": 3}}, step
+        ranks[1].step = 0
+        ranks[1].listener.start(ranks[1])
     for rank in ranks:
         rank.listener.stop()
 

@@ -84,8 +84,12 @@ class ListenedPosition:
 
     def describe(self) -> dict[str, Any]:
         """Where the run is; writes the stacks of this process."""
-        run = self._run
         self._write_stacks()
+        return self.locate()
+
+    def locate(self) -> dict[str, Any]:
+        """Where the run is."""
+        run = self._run
         return {
             "step": run.step,
             "split": run.split,
