@@ -92,7 +92,9 @@ class Watchdog:
 
     def _report_hang(self, seconds: float, *, is_blocked: bool = False) -> None:
         run, where = self._run, None if self._stacks is None else self._stacks.name
+        self.disarm()  # the other processes may take longer to answer than that
         others = self._describe_others()
+        self._arm()
         try:
             if self._stacks is not None and not is_blocked:  # else faulthandler wrote them
                 write_stacks(self._stacks)

@@ -32,11 +32,12 @@ def watched(
     stacks: TextIO | None,
     on_stall: Any = lambda words, step: None,
     memory_record: MemoryRecord | None = None,
+    **choices: Any,
 ) -> tuple[Watchdog, EngineRun, Hands, MemoryRecord]:
     memory_record, hands = memory_record or MemoryRecord(), Hands()
     run = make_run(setting={"writer": memory_record})
     watchdog = Watchdog(
-        run, 60.0, position=run.position, on_stall=on_stall, stacks=stacks, now=hands
+        run, 60.0, position=run.position, on_stall=on_stall, stacks=stacks, now=hands, **choices
     )
     return watchdog, run, hands, memory_record
 
@@ -57,6 +58,20 @@ def test_a_hang_is_reported_once(stacks: TextIO, caplog: pytest.LogCaptureFixtur
     (line,) = caplog.messages
     assert line.startswith("no progress for 61 s in train at step 7: the stacks of all threads")
     assert "engine.hang_after sets another time, 0 disables" in line
+
+
+def test_process_is_not_ended_while_it_asks_the_others(
+    stacks: TextIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    for name in ("dump_traceback_later", "cancel_dump_traceback_later"):
+        monkeypatch.setattr(faulthandler, name, lambda *_, name=name, **__: calls.append(name))
+    watchdog, _, hands, _ = watched(stacks, describe_others=lambda: calls.append("ask") or "")
+    hands.seconds = 60.0
+    watchdog.check_progress()
+    monkeypatch.undo()
+    at = calls.index("ask")
+    assert calls[at - 1 : at + 2] == ["cancel_dump_traceback_later", "ask", "dump_traceback_later"]
 
 
 def test_steps_epochs_and_batches_are_progress() -> None:
