@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from typing_extensions import override
 
 from epochal.config import parse_duration
+from epochal.distributed.sharded_tensor import is_sharded
 from epochal.engine import Task, TorchSchedule
 from epochal.engine.device.move import batch_size
 from epochal.errors import TaskError
@@ -122,6 +124,7 @@ class LightningTask(Task):
         module: Any = run.model
         _check_module(module)
         self._run = run
+        self._is_sharded = any(map(is_sharded, module.parameters()))
         self._sizes = {
             step: len(inspect.signature(getattr(module, step)).parameters)
             for step in _STEPS.values()
@@ -151,7 +154,7 @@ class LightningTask(Task):
         step = _STEPS[split]
         arguments = (batch, self._run.batch_index, self._find_loader_index(split))
         self._log.batch_size = batch_size(batch) or 1
-        out = getattr(model, step)(*arguments[: self._sizes[step]])
+        out = self._call_step(model, step, arguments[: self._sizes[step]])
         if not isinstance(out, Mapping):
             out = {"out" if split == "predict" else "loss": out}
         return {**out, _LOGGED: self._log.take(split)}
@@ -189,6 +192,23 @@ class LightningTask(Task):
         """What ``predict_step`` returned."""
         kept = {name: value for name, value in out.items() if name != _LOGGED}
         return kept["out"] if list(kept) == ["out"] else kept
+
+    def _call_step(self, model: nn.Module, step: str, arguments: tuple[Any, ...]) -> Any:  # noqa: ANN401 - the module decides
+        """What a step of the module returns, called through what several processes share."""
+        is_wrapped = isinstance(model, DistributedDataParallel)
+        if not is_wrapped and not self._is_sharded:
+            return getattr(model, step)(*arguments)
+        module = self._run.raw_model if is_wrapped else model
+
+        def take_step(*given: object) -> Any:  # noqa: ANN401 - the module decides
+            del module.forward  # the step may call it
+            return getattr(module, step)(*given)
+
+        module.forward = take_step  # as Lightning does
+        try:
+            return model(*arguments)
+        finally:
+            vars(module).pop("forward", None)
 
     def _find_loader_index(self, split: str) -> int:
         loaders = getattr(self, f"{split}_loader", None)
@@ -293,14 +313,14 @@ class _Log:
 class _TrainerFacts:
     """The ``self.trainer`` of a module: what it may read of the run."""
 
-    is_global_zero = True
-    world_size = 1
     sanity_checking = False
     logger = None
     loggers: tuple[object, ...] = ()
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self.is_global_zero, self.world_size = run.is_main, run.world_size
+        self.global_rank, self.local_rank = run.rank, run.local_rank
 
     def __deepcopy__(self, memo: object) -> _TrainerFacts:
         return self  # a copy of the module belongs to the same run

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import epochal as ep
 from epochal.adapters.lightning import LightningExperiment, LightningTask, read_optimizers
 from epochal.errors import TaskError
+from forked import run
 
 pl = pytest.importorskip("pytorch_lightning")
 from pytorch_lightning.demos.boring_classes import BoringDataModule, BoringModel  # noqa: E402
@@ -248,3 +251,65 @@ def test_every_form_of_configure_optimizers_is_understood() -> None:
     for value in (None, [sgd, sgd], ([sgd], [step, step])):
         with pytest.raises(TaskError, match=r"must return"):
             read_optimizers(Returns(value))
+
+
+SHARED = """
+import os
+import pytorch_lightning as pl
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+
+class Net(pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+
+    def forward(self, x):
+        return self.net(x)
+
+    def training_step(self, batch):
+        assert self.trainer.world_size == int(os.environ.get("WORLD_SIZE", 1))
+        assert self.global_rank == int(os.environ.get("RANK", 0))
+        return (self(batch) - batch.sum(1, keepdim=True)).square().mean()
+
+    def validation_step(self, batch):
+        self.log("val_size", self(batch).abs().mean())
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+class Data(pl.LightningDataModule):
+    def train_dataloader(self):
+        points = torch.randn(11, 3, generator=torch.Generator().manual_seed(0))
+        return DataLoader(points, batch_size=4, shuffle=True)
+
+    val_dataloader = train_dataloader
+"""
+SHARED_CONFIG = """
+experiment: epochal.adapters.lightning.LightningExperiment
+model: {type: shared.Net}
+task: {type: lightning, data: {type: shared.Data}}
+train: {for: 2ep}
+log: {tensorboard: false}
+"""
+
+
+def test_module_trains_in_several_processes_as_in_one(tmp_path: Path) -> None:
+    (tmp_path / "shared.py").write_text(SHARED)
+    (tmp_path / "lit.yaml").write_text(SHARED_CONFIG)
+    found = []
+    for case, (nproc, strategy) in enumerate((("1", "auto"), ("2", "auto"), ("2", "fsdp"))):
+        words = (f"record.log_dir=of{case}", f"engine.strategy={strategy}", "--nproc", nproc)
+        done = run("-m", "epochal", "run", "lit.yaml", "--device", "cpu", *words, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        (record,) = (one.parent for one in tmp_path.glob(f"of{case}/*/*/*/result.json"))
+        weights = load_file(record / "checkpoints" / "final.safetensors")
+        found.append((weights, json.loads((record / "result.json").read_text())["metrics"]))
+    (alone, metrics), *others = found
+    for weights, other_metrics in others:
+        for name, tensor in alone.items():
+            torch.testing.assert_close(weights[name], tensor, atol=1e-6, rtol=1e-5)
+        assert other_metrics == pytest.approx(metrics, rel=1e-5)
