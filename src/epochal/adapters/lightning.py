@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from typing_extensions import override
 
 from epochal.config import parse_duration
+from epochal.distributed.environment import read_rank_environment
 from epochal.distributed.sharded_tensor import is_sharded
 from epochal.engine import Task, TorchSchedule
 from epochal.engine.device.move import batch_size
@@ -110,7 +111,7 @@ class LightningTask(Task):
         if self._data is None or not _is_overridden(self._data, method):
             return None
         if not self._prepared:
-            self._data.prepare_data()
+            _prepare(self._data)
         if stage not in self._prepared:
             self._data.setup(stage)
             self._prepared.add(stage)
@@ -214,6 +215,18 @@ class LightningTask(Task):
         loaders = getattr(self, f"{split}_loader", None)
         names = list(loaders) if isinstance(loaders, Mapping) else []
         return names.index(self._run.loader_name) if names else 0
+
+
+def _prepare(data: Any) -> None:  # noqa: ANN401 - of an optional package
+    """Let a data module download its files: in one process of each machine, and the others wait."""
+    place = read_rank_environment()
+    if place is None or not distributed.is_initialized():  # maybe each process is its own run
+        data.prepare_data()
+        return
+    number = place.local_rank if data.prepare_data_per_node else place.rank
+    if number == 0:
+        data.prepare_data()
+    distributed.barrier()
 
 
 class LightningExperiment(Experiment):

@@ -282,6 +282,10 @@ class Net(pl.LightningModule):
 
 
 class Data(pl.LightningDataModule):
+    def prepare_data(self):
+        with open("prepared", "a") as file:
+            file.write(os.environ.get("RANK", "0"))
+
     def train_dataloader(self):
         points = torch.randn(11, 3, generator=torch.Generator().manual_seed(0))
         return DataLoader(points, batch_size=4, shuffle=True)
@@ -305,6 +309,7 @@ def test_module_trains_in_several_processes_as_in_one(tmp_path: Path) -> None:
         words = (f"record.log_dir=of{case}", f"engine.strategy={strategy}", "--nproc", nproc)
         done = run("-m", "epochal", "run", "lit.yaml", "--device", "cpu", *words, cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
+        assert (tmp_path / "prepared").read_text() == "0" * (case + 1)  # one process loads files
         (record,) = (one.parent for one in tmp_path.glob(f"of{case}/*/*/*/result.json"))
         weights = load_file(record / "checkpoints" / "final.safetensors")
         found.append((weights, json.loads((record / "result.json").read_text())["metrics"]))
