@@ -105,9 +105,14 @@ class RankListener:
         return float("inf") if self.agreement is None else self.agreement.step
 
     def start(self, run: ListenedRun) -> None:
-        """Listen until ``stop``; one run may follow another."""
+        """Listen until ``stop``; one run may follow another.
+
+        A request to end that came too late for the run before ends this one.
+        """
         self._run, self._number, self._round = run, self._number + 1, 0
-        self._pending.clear()
+        if self.agreement is not None:
+            self._pending.add(self.agreement.kind)
+        self._pending.discard(TIME)
         self._is_over.clear()
         self._is_open, self.agreement, self.stop_kind = False, None, ""
         self._thread = threading.Thread(target=self._listen, name="epochal-ranks", daemon=True)

@@ -78,6 +78,28 @@ def test_all_processes_act_after_the_same_step(size: int) -> None:
         assert has_ended == ["" if kinds == (TIME,) else PREEMPTED] * size
 
 
+def test_request_to_end_that_comes_after_the_last_step_ends_the_next_run() -> None:
+    for is_agreed in (True, False):  # on a step that the run does not take any more
+        ranks = make_ranks(2)
+        if is_agreed:
+            ranks[1].listener.request(PREEMPTED)
+            while any(rank.listener.agreement is None for rank in ranks):
+                threading.Event().wait(0.001)
+        for rank in ranks:
+            rank.listener.stop()
+        if not is_agreed:
+            ranks[1].listener.request(PREEMPTED)
+        for rank in ranks:
+            rank.listener.request(TIME)  # the clock of the ended run
+            rank.listener.start(rank)
+        threads = [threading.Thread(target=rank.train) for rank in ranks]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert {rank.agreed and rank.agreed.kind for rank in ranks} == {PREEMPTED}, is_agreed
+
+
 def test_failure_of_one_process_reaches_all_others() -> None:
     first, second = make_ranks(2)
     report = FailureReport(rank=1, exception_type="E", message="broken", traceback="")
