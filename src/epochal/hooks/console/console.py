@@ -94,7 +94,7 @@ class Console(Hook):
         assert self.screen is not None
         self._window: Window = run.meter.window("console")
         self._lap = SpeedMeter(engine_run(run))
-        run.on("checkpoint_loaded", lambda run: self._follow(run).resume_epoch())
+        run.on("checkpoint_loaded", self._resume)
         if self._has_bar and self.screen.is_jupyter:
             self._display = NotebookDisplay(run, self._follow(run))
         elif self._has_bar and self.screen.is_terminal and not self.screen.is_dumb_terminal:
@@ -170,6 +170,11 @@ class Console(Hook):
         if self._progress is None:
             self._progress = RunProgress(engine_run(run))
         return self._progress
+
+    def _resume(self, run: Run) -> None:
+        """Continue from a loaded checkpoint: its clock has the time of earlier processes."""
+        self._follow(run).resume_epoch()
+        self._lap = SpeedMeter(engine_run(run))
 
     def _show_first(self, run: Run) -> None:
         lr, samples = _format_lr(run), run.samples

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -99,6 +100,20 @@ def test_values_of_an_interval_are_means_since_the_last_line() -> None:
 
     text = show(Console(every="2st"), task=Counting(), for_="4st", eval_every=0)
     assert re.findall(r"eta: .*number: ([\d.]+)", text) == ["1.5000", "3.5000"]
+
+
+def test_the_first_line_of_a_resumed_run_leaves_out_the_time_before() -> None:
+    class Resumed(Hook):
+        """Continues a run that took 1000 seconds for its first step."""
+
+        def run_start(self, run: EngineRun) -> None:
+            run.step = 1
+            run.clock.load_state_dict({"seconds": 1000.0, "paused_seconds": 0.0})
+            run.fire("checkpoint_loaded", Path("digits-1"))
+
+    text = show(Console(every="4st"), Resumed(), for_="4st", eval_every=0)
+    (seconds,) = re.findall(r" time: ([\d.]+)", text)
+    assert float(seconds) < 100
 
 
 def test_the_best_evaluation_has_a_star() -> None:
