@@ -275,9 +275,26 @@ def build_schedule(assembly: Assembly, optimizer: Optimizer) -> OneSchedule | No
     if given is not None:
         is_ready = isinstance(given, Schedule | TorchSchedule | Warmup)
         schedule: OneSchedule = given if is_ready else TorchSchedule(given)
+        _check_owner(schedule, optimizer)
         return schedule
     node = assembly.config.mapping.get("schedule")
     return None if node is None else build_schedule_from(assembly, node, optimizer)
+
+
+def _check_owner(schedule: OneSchedule, optimizer: Optimizer) -> None:
+    """Refuse a scheduler of torch that would change the rates of another optimizer."""
+    inner = schedule.schedule if isinstance(schedule, Warmup) else schedule
+    if not isinstance(inner, TorchSchedule):
+        return
+    # Wrappers of optimizers share the groups.
+    groups = inner.scheduler.optimizer.param_groups
+    if not any(one is group for one in groups for group in optimizer.param_groups):
+        name = type(inner.scheduler).__name__
+        what = f"{name} was built with another optimizer, so it would not change the learning rate"
+        hint = f"{name}(optimizer, ...) with the object of optim=optimizer, or "
+        raise ConfigError(
+            Problem("schedule", what, hint=f"{hint}schedule={{'type': {name!r}, ...}}")
+        )
 
 
 def build_schedule_from(

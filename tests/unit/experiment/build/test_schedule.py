@@ -94,6 +94,19 @@ def test_schedules_may_be_objects_with_a_warmup() -> None:
     assert found == pytest.approx([step / 6 for step in (0, 1, 2, 3, 4, 5, 6, 5, 4, 3, 2, 1)])
 
 
+def test_a_scheduler_of_another_optimizer_is_refused() -> None:
+    model = TinyModel()
+    mine, other = (torch.optim.SGD(model.parameters(), lr=1.0) for _ in range(2))
+    falling = lr_scheduler.StepLR(other, 3)
+    for schedule in (falling, TorchSchedule(falling), Warmup(falling, 2)):
+        for optim in (mine, {"type": "SGD", "lr": 1.0}):
+            with pytest.raises(
+                ep.ConfigError, match="StepLR was built with another optimizer"
+            ) as e:
+                rates(schedule, model=model, optim=optim)
+            assert "schedule={'type': 'StepLR', ...}" in str(e.value)
+
+
 TORCH: list[Any] = [
     lambda one: lr_scheduler.LambdaLR(one, lambda step: 1 / (1 + step)),
     lambda one: lr_scheduler.SequentialLR(
