@@ -25,6 +25,7 @@ from epochal.check.sections.losses import (
 from epochal.check.sections.methods import (
     find_missing_return,
     find_uncalled_methods,
+    find_wrong_parameters,
     has_method,
 )
 from epochal.check.sections.monitor import check_monitor, check_watched_metrics
@@ -353,6 +354,11 @@ def _check_task(checker: ConfigChecker, root: Node, task: Definition, *, has_los
             what = f"{task.dotted} has no {name!r}, which {verb} needs"
             checker.report("task.type", what, place, hint)
         checker.problems.extend(find_missing_return("task.type", name, task, checker.finder))
+    # The user's own runner or updater may call the task in another way.
+    has_own = checker.find_definition("runner") is not None or root.get("updater").value is not None
+    if kind and not has_own and not checker.is_broken("loss"):
+        problems = find_wrong_parameters("task.type", task, checker.finder, has_loss=has_loss)
+        checker.problems.extend(problems)
 
 
 def _check_task_values(checker: ConfigChecker, root: Node, task: Definition) -> None:

@@ -28,6 +28,19 @@ _RETURNS = {
 }
 """What a task's method must return, for messages."""
 
+_CALLED_WITH = {
+    "batch_forward": ("model", "batch"),
+    "batch_loss": ("out", "batch"),
+    "batch_metric": ("out", "batch"),
+    "pre_batch_forward": ("batch",),
+    "post_batch_forward": ("out", "batch"),
+    "postprocess": ("out", "batch"),
+}
+"""What the engine gives to methods of a task by position."""
+
+_LOSS_FN = "loss_fn"
+"""The third argument of a ``batch_loss`` that takes it."""
+
 _NO_METHODS = ("staticmethod", "classmethod", "setter", "getter", "deleter", "overload")
 """Decorators of what no event would call; so are those named like ``cached_property``."""
 
@@ -135,6 +148,41 @@ def find_missing_return(
             return [Problem(path, what, item.module.place(node, word=name), _RETURNS[name])]
         break
     return []
+
+
+def find_wrong_parameters(
+    path: str, definition: Definition, finder: ModuleFinder, *, has_loss: bool
+) -> list[Problem]:
+    """A problem for each method of the user's task that the engine cannot call.
+
+    ``has_loss`` says whether the config has a loss, which ``batch_loss`` may take.
+    """
+    problems = []
+    chain, is_complete = class_definitions(definition, finder)
+    lacks_loss_fn = has_method(definition, _LOSS_FN, finder) is False
+    for name, given in _CALLED_WITH.items() if is_complete else ():
+        owner = next((item for item in chain if binds_name(item.node, name)), None)
+        node = None if owner is None else find_method_node(owner.node, name)
+        if owner is None or node is None or _is_library(owner) or is_set_on_self(chain, name):
+            continue
+        if node.decorator_list or node.args.vararg is not None:
+            continue
+        names = [one.arg for one in (*node.args.posonlyargs, *node.args.args)][1:]
+        required = len(names) - len(node.args.defaults)
+        takes_loss = name == "batch_loss" and len(names) >= 3
+        wanted = (*given, _LOSS_FN) if takes_loss else given
+        place = owner.module.place(node, word=name)
+        if required > len(wanted) or len(names) < len(wanted) or None in node.args.kw_defaults:
+            taken = ", ".join(names + [one.arg for one in node.args.kwonlyargs])
+            what = f"{owner.dotted}.{name} takes ({taken}), but is called with "
+            hint = f"write def {name}(self, {', '.join(given)})"
+            problems.append(Problem(path, f"{what}({', '.join(wanted)})", place, hint))
+        elif takes_loss and required == 3 and not has_loss and lacks_loss_fn:
+            what = f"{owner.dotted}.batch_loss takes the loss of the config as its third "
+            what += f"parameter, {names[2]!r}, but the config has none"
+            hint = "add a section loss, or write def batch_loss(self, out, batch)"
+            problems.append(Problem(path, what, place, hint))
+    return problems
 
 
 def has_method(definition: Definition, name: str, finder: ModuleFinder) -> bool | None:

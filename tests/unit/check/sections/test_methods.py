@@ -7,6 +7,7 @@ import pytest
 from epochal.check.sections.methods import (
     find_missing_return,
     find_uncalled_methods,
+    find_wrong_parameters,
     has_method,
     known_methods,
 )
@@ -219,6 +220,70 @@ def test_a_method_without_a_return_is_shown_in_its_file(class_of) -> None:
     """
     assert find_missing_return("task.type", "batch_loss", *class_of(text, "A")) != []
     assert find_missing_return("task.type", "batch_loss", *class_of(text, "B")) == []
+
+
+def test_a_method_with_other_parameters_than_its_call_is_shown_in_its_file(class_of) -> None:
+    for written, called in (
+        ("batch_forward(self, batch)", "batch_forward(model, batch)"),
+        ("batch_forward(model, batch)", "batch_forward(model, batch)"),
+        ("batch_forward(self, model, batch, epoch)", "batch_forward(model, batch)"),
+        ("batch_forward(self, model, batch, *, epoch)", "batch_forward(model, batch)"),
+        ("batch_loss(self, out)", "batch_loss(out, batch)"),
+        ("batch_loss(self, model, out, batch, epoch)", "batch_loss(out, batch, loss_fn)"),
+        ("batch_metric(self, model, out, batch)", "batch_metric(out, batch)"),
+        ("pre_batch_forward(self, model, batch)", "pre_batch_forward(batch)"),
+        ("post_batch_forward(self, out)", "post_batch_forward(out, batch)"),
+        ("postprocess(self, out)", "postprocess(out, batch)"),
+    ):
+        found = class_of(f"import epochal as ep\nclass T(ep.Task):\n    def {written}: ...\n", "T")
+        (problem,) = find_wrong_parameters("task.type", *found, has_loss=False)
+        name, _, parameters = called.rstrip(")").partition("(")
+        assert problem.what.startswith(f"m.T.{name} takes ("), written
+        assert problem.what.endswith(f"but is called with ({parameters})"), written
+        assert problem.hint.startswith(f"write def {name}(self, "), written
+        assert (problem.place.line, problem.place.column) == (3, 9)
+
+
+def test_a_third_parameter_of_batch_loss_needs_a_loss(class_of) -> None:
+    for body, has_loss, is_problem in (
+        ("def batch_loss(self, model, out, batch): ...", False, True),
+        ("def batch_loss(self, out, batch, loss_fn): ...", False, True),
+        ("def batch_loss(self, out, batch, loss_fn): ...", True, False),
+        ("def batch_loss(self, out, batch, loss_fn=None): ...", False, False),
+        ("loss_fn = print\n    def batch_loss(self, out, batch, loss_fn): ...", False, False),
+        (
+            "def __init__(self): self.loss_fn = print\n"
+            "    def batch_loss(self, out, batch, loss_fn): ...",
+            False,
+            False,
+        ),
+    ):
+        found = class_of(f"import epochal as ep\nclass T(ep.Task):\n    {body}\n", "T")
+        problems = find_wrong_parameters("task.type", *found, has_loss=has_loss)
+        assert bool(problems) is is_problem, body
+        for problem in problems:
+            assert problem.what.startswith("m.T.batch_loss takes the loss of the config as its ")
+            assert problem.hint == "add a section loss, or write def batch_loss(self, out, batch)"
+
+
+def test_methods_that_can_be_called_are_accepted(class_of) -> None:
+    for body in (
+        "def batch_forward(self, model, batch): ...",
+        "def batch_forward(self, net, samples, training=True): ...",
+        "def batch_forward(self, *args): ...",
+        "def batch_forward(self, model, *rest, **options): ...",
+        "def batch_forward(self, model, batch, *, epoch=0): ...",
+        "@torch.no_grad()\n    def batch_forward(self, batch): ...",
+        "@staticmethod\n    def batch_forward(model, batch): ...",
+        "batch_forward = print",
+        "def batch_loss(self, out, batch): ...",
+        "def __init__(self):\n        self.batch_forward = print\n"
+        "    def batch_forward(self, batch): ...",
+    ):
+        found = class_of(f"import epochal as ep\nclass T(ep.Task):\n    {body}\n", "T")
+        assert find_wrong_parameters("task.type", *found, has_loss=False) == [], body
+    unknown = "from nowhere import Base\nclass T(Base):\n    def batch_forward(self, batch): ...\n"
+    assert find_wrong_parameters("task.type", *class_of(unknown, "T"), has_loss=False) == []
 
 
 def _ask(found: tuple[Definition, ModuleFinder], name: str) -> tuple[Definition, str, ModuleFinder]:
