@@ -26,7 +26,7 @@ from epochal.experiment.config.check_file import (
     names_several,
     needs_expansion,
 )
-from epochal.experiment.config.choices import Choices, check_choices, to_override
+from epochal.experiment.config.choices import Choices, check_choices, check_overrides, to_override
 from epochal.experiment.experiment import load_experiment
 from epochal.experiment.record.failure import show_failure
 from epochal.experiment.record.open_record import find_withheld_secrets
@@ -471,6 +471,7 @@ def _recorded_overrides(
     choices: Choices,
 ) -> list[str]:
     """The changes to a recorded config: of its last attempt, ``changes`` and ``overrides``."""
+    check_overrides(overrides)
     typed = [decode_typed(one) for one in overrides]
     keys = {one.partition("=")[0].strip() for one in typed}
     keys |= {"train.for"} if choices.get("epochs") is not None else set()

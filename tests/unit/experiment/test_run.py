@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -334,6 +335,26 @@ def test_all_variants_of_a_python_config_run(shop: Path) -> None:
     choices = {"no_file": True, "fast": True, "allow_python": True}
     results = ep.run("conf.py", variant="all", **choices)  # type: ignore[call-overload]
     assert sorted(result.config["seed"] for result in results) == [0, 0, 1]
+
+
+def test_overrides_that_are_no_list_are_refused(shop: Path) -> None:
+    ep.run("config.yaml", overrides=["train.for=1st"])
+    for overrides, expected in (
+        ("train.for=2st", "is the text 'train.for=2st', not a list of texts"),
+        ({"train.for": "2st", "seed": 1}, "is a mapping, not a list of texts"),
+    ):
+        for call in (
+            partial(ep.run, "config.yaml"),
+            partial(ep.Experiment, "config.yaml"),
+            partial(ep.find_lr, "config.yaml"),
+            partial(ep.resume, "last"),
+            partial(ep.test, "last"),
+        ):
+            with pytest.raises(ConfigError) as caught:
+                call(overrides=overrides)
+            what, _, hint = str(caught.value).partition("\n  overrides=")
+            assert what == f"overrides: {expected}"
+            assert hint in ("['train.for=2st']", "['train.for=\"2st\"', 'seed=1']")
 
 
 def test_unknown_choices_are_refused_at_once(shop: Path) -> None:

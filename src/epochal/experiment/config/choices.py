@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, cast
 
@@ -12,7 +13,7 @@ from epochal.text.escape import decode_typed
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from epochal.launch.jobs.frozen_job import FrozenCode
 
@@ -168,6 +169,20 @@ def check_choices(choices: Mapping[str, object], *, sections: Iterable[str] = ()
     ]
     if problems:
         raise ConfigError(*problems)
+
+
+def check_overrides(overrides: object) -> None:
+    """Refuse overrides from Python that are one text, or a mapping, instead of a list."""
+    if isinstance(overrides, str):
+        what, texts = f"is the text {overrides!r}", [overrides]
+    elif isinstance(overrides, Mapping):
+        what = "is a mapping"
+        texts = [to_override(key, value) for key, value in overrides.items()]
+    else:
+        return
+    raise ConfigError(
+        Problem("overrides", f"{what}, not a list of texts", hint=f"overrides={texts}")
+    )
 
 
 def to_overrides(choices: Choices, typed: Sequence[str]) -> list[str]:

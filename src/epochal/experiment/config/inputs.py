@@ -19,7 +19,13 @@ from epochal.engine import Runner, Train
 from epochal.engine.interfaces.every import Every
 from epochal.errors import ConfigError, Place, Problem, suggest
 from epochal.experiment.config.check_file import CheckedConfig, check_config, drop_sections
-from epochal.experiment.config.choices import Choices, check_choices, to_override, to_overrides
+from epochal.experiment.config.choices import (
+    Choices,
+    check_choices,
+    check_overrides,
+    to_override,
+    to_overrides,
+)
 from epochal.experiment.config.script_arguments import Args, ScriptOptions, Value, find_args_origin
 
 if TYPE_CHECKING:
@@ -159,6 +165,7 @@ def load_inputs(
         ConfigError: A section that takes only values got an object, or the file cannot be read.
     """
     check_choices(choices)
+    check_overrides(overrides)
     _refuse_choices(sections)
     typed, own = list(overrides), ScriptOptions()
     config: Config | None = None
