@@ -306,7 +306,8 @@ def _is_longer_than_run(run: EngineRun, split: str) -> bool:
         return False
     lengths = [stage.length for stage in run.stage_progress.stages]
     return all(
-        sum(one.amount for one in lengths if one is not None) < every.amount
+        every != Every.UNREACHED
+        and sum(one.amount for one in lengths if one is not None) < every.amount
         and all(one is not None and one.unit == every.unit for one in lengths)
         for every in run.eval_periods[split]
     )

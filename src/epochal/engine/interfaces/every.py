@@ -27,6 +27,9 @@ class Every:
 
     NEVER: ClassVar[Every]
 
+    UNREACHED: ClassVar[Every]
+    """Longer than any run, for tools that turn a period off which the config may set."""
+
     @classmethod
     def parse(cls, value: object) -> Every:
         """The period of ``50st``, ``1ep``, ``1e6sa``, ``10min`` or 0 (never).
@@ -67,3 +70,4 @@ def join_periods(periods: Sequence[Every]) -> str:
 
 
 Every.NEVER = Every(0, "")
+Every.UNREACHED = Every(1e9, "ep")

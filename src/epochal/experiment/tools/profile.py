@@ -34,7 +34,6 @@ logger = logging.getLogger(__name__)
 
 MODEL_FILE = "model.txt"
 _LAST_PRIORITY = 10_000
-_NEVER_REACHED = Every(1e9, "ep")
 
 
 @final
@@ -150,7 +149,7 @@ def disable_evaluation(run: EngineRun) -> None:
     # A period that is never reached: without one, the run would warn.
     train = run.options.train
     splits = [split for split in train.eval_periods if named_loaders(run.task, split)]
-    periods: dict[str, Every | Literal["auto"]] = dict.fromkeys(splits, _NEVER_REACHED)
+    periods: dict[str, Every | Literal["auto"]] = dict.fromkeys(splits, Every.UNREACHED)
     changed = replace(
         train, eval_every=periods, eval_at_start=False, eval_at_end=False, sanity_batches=0
     )

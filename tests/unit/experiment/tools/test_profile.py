@@ -43,16 +43,19 @@ def test_only_the_trace_is_written(shop: Path) -> None:
     assert left == {"profile-shop"} | {f"profile-shop/{name}" for name in files}
 
 
-def test_nothing_is_evaluated_even_if_the_config_asks_for_it(
-    shop: Path, monkeypatch: pytest.MonkeyPatch
+def test_nothing_is_evaluated_and_no_monitor_is_missed_even_if_the_config_asks_for_it(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(run: Run, split: str) -> dict[str, float]:
         raise AssertionError("evaluated")
 
     monkeypatch.setattr("epochal.engine.runner.evaluate", fail)
-    done = profile("train.eval_every=1st", "train.eval_at_start=true", "train.eval_at_end=true")
-    assert done.result.ok
-    assert "evaluation" not in done.result.times
+    for every in ("1st", "1ep", "auto"):
+        asked = ("train.eval_at_start=true", "train.eval_at_end=true", "monitor=+val/acc")
+        done = profile(f"train.eval_every={every}", *asked, out=every)
+        assert done.result.ok
+        assert "evaluation" not in done.result.times
+    assert "never measured" not in caplog.text
 
 
 def test_a_task_without_data_to_evaluate_is_profiled_too(shop: Path) -> None:
