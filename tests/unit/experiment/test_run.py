@@ -173,6 +173,21 @@ def test_last_is_the_newest_run_with_weights(trained: Path) -> None:
     assert evaluate_run(str(trained), "test", Path("elsewhere"), no_file=True).ok
 
 
+def test_a_newer_run_without_weights_is_named_when_last_leaves_it_out(
+    trained: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert evaluate_run("last", "test", RUNS, no_file=True).ok
+    assert "has no weights" not in caplog.text
+    unlucky = ["task.type=shop.parts.Stumbling", "tag=shop"]
+    failed = ep.run("config.yaml", overrides=unlucky, raise_errors=False).dir
+    assert failed is not None
+    for name in ("last", "shop"):
+        caplog.clear()
+        assert evaluate_run(name, "test", RUNS, no_file=True).ok
+        text = f"{name}: {failed.name} has no weights, so it means {trained.name}"
+        assert text in caplog.messages
+
+
 def test_last_without_any_weights_is_an_error(shop: Path) -> None:
     ep.run("config.yaml", overrides=["task.type=shop.parts.Stumbling"], raise_errors=False)
     with pytest.raises(CheckpointError, match=r"has no weights; it is 'failed'"):

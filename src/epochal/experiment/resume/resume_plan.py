@@ -193,7 +193,12 @@ def get_trained_record(run_name: Path | str, runs_dir: Path) -> RunRecord:
     """The named record; ``last`` and tags mean runs with weights, if there are any."""
     if is_run_folder(Path(run_name)):
         return read_run(run_name)
-    return read_run(resolve_run(str(run_name), runs_dir, is_wanted=_has_weights))
+    found = resolve_run(str(run_name), runs_dir, is_wanted=_has_weights)
+    newest = resolve_run(str(run_name), runs_dir)
+    if newest != found:
+        text = "%s: %s has no weights, so it means %s"
+        logger.warning(text, run_name, name_run(newest), name_run(found))
+    return read_run(found)
 
 
 def _has_weights(folder: Path) -> bool:
