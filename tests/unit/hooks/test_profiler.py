@@ -264,8 +264,8 @@ def test_lines_show_the_device_if_there_is_one() -> None:
         ),
         (
             Profile(10, 0.005, [MM], times={"steps": 0.06, "data wait": 0.04}),
-            "the run waited for data 40% of the time: raise data.train.workers, or keep small "
-            "data in memory with ep.data.Tensors",
+            "the run waited for data 40% of the time: give the loader more workers (num_workers, "
+            "or data.train.workers), or keep small data in memory with ep.data.Tensors",
         ),
         (Profile(10, 0.005, []), "no operator was recorded"),
         (

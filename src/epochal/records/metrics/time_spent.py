@@ -237,8 +237,9 @@ def _threshold(part: str) -> float:
 def _advise_on(part: str, share: float) -> str:
     if part == DATA_WAIT:
         return (
-            f"the run waited for data {share:.0%} of the time: raise data.train.workers, or "
-            "keep small data in memory with ep.data.Tensors"
+            f"the run waited for data {share:.0%} of the time: give the loader more workers "
+            "(num_workers, or data.train.workers), or keep small data in memory with "
+            "ep.data.Tensors"
         )
     name = _name(part)
     if part.startswith(HOOKS_PREFIX):

@@ -74,7 +74,8 @@ def test_a_run_without_time_has_no_parts() -> None:
 
 
 def test_the_largest_notable_part_gets_advice() -> None:
-    data = "raise data.train.workers, or keep small data in memory with ep.data.Tensors"
+    data = "give the loader more workers (num_workers, or data.train.workers), or keep small "
+    data += "data in memory with ep.data.Tensors"
     capture = "worthwhile in longer runs; engine.step: eager disables it"
     for part, share, advice in [
         ("data wait", 0.43, f"the run waited for data 43% of the time: {data}"),
