@@ -169,7 +169,9 @@ def _check_metric(
     is_train = split == "train" and name in names.train
     if is_train or (split in _EVALUATED and name in names.evaluation):
         return
-    close = nearest(metric, known) or nearest(f"val/{metric}", known)
+    close = nearest(name, names.evaluation) if split in _EVALUATED else None
+    close = f"{metric.removesuffix(name)}{close}" if close else nearest(metric, known)
+    close = close or nearest(f"val/{metric}", known)
     hint = f"return {name!r} from batch_metric of the task, or add it under metrics"
     if close or known:
         shown = ", ".join(sorted(known)[:12])

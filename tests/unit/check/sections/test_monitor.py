@@ -270,7 +270,7 @@ def test_averaged_weights_can_be_monitored_if_the_config_averages(check_task) ->
         (
             "accu",
             {"average": {"type": "ema"}},
-            ("nothing produces the metric 'val_ema/accu'", "did you mean '+val/acc'?"),
+            ("nothing produces the metric 'val_ema/accu'", "did you mean '+val_ema/acc'?"),
         ),
     ):
         found = problems_of(check_task(ACC, monitor=f"+val_ema/{metric}", **sections))
