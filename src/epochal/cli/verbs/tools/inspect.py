@@ -52,14 +52,16 @@ def execute(args: argparse.Namespace) -> int:
             overrides=overrides,
             **read_choices(args),
         )
-        page = found.write(Path(args.out or f"inspect-{found.title}"))
     except Exception as error:
         return show_error(error)
+    folder = Path(args.out or f"inspect-{found.title}")
     if args.json:
+        page = found.write(folder)
         splits = {report.name: report.to_json() for report in found.reports}
         print_json({"page": str(page), "splits": splits, "warnings": found.warnings})
     else:
-        print("\n".join(_describe(found, page)))
+        print("\n".join(_describe(found)))  # before a folder that cannot be written
+        print(f"page: {found.write(folder)}")
     return 0
 
 
@@ -69,7 +71,7 @@ def _by_count(entry: tuple[str, int]) -> tuple[int, int, str]:
     return -count, len(label), label
 
 
-def _describe(found: DataInspection, page: Path) -> Iterator[str]:
+def _describe(found: DataInspection) -> Iterator[str]:
     for report in found.reports:
         size = "of unknown size"
         if report.num_samples is not None:
@@ -91,4 +93,3 @@ def _describe(found: DataInspection, page: Path) -> Iterator[str]:
             shown = ", ".join(f"{label or repr(label)} ({count})" for label, count in few)
             yield f"  balance of {name}: {shown}{', ...' if len(counts) > 10 else ''}"
     yield from (f"warning: {one}" for one in found.warnings)
-    yield f"page: {page}"

@@ -43,3 +43,13 @@ def test_only_data_can_be_inspected(shop: Path, epochal: Command) -> None:
     done = epochal("inspect", "weights", "config.yaml")
     assert done.code != 0
     assert "can inspect data, not 'weights'" in done.err
+
+
+def test_what_was_found_is_printed_even_if_the_page_cannot_be_written(
+    shop: Path, epochal: Command
+) -> None:
+    (shop / "facts").write_text("a file")
+    done = epochal("inspect", "data", "config.yaml", "--out", "facts", "--device", "cpu")
+    assert done.code == 74
+    assert "train: 24 samples, 24 read" in done.out
+    assert done.err.startswith("facts: file exists\n  check the permissions")
