@@ -53,7 +53,7 @@ from epochal.engine.snapshot.snapshot import keeping_training_modes
 from epochal.engine.state.saver import Saver, save_if_requested
 from epochal.engine.step.debug_losses import recording_forward_lines
 from epochal.engine.step.shared_step import explain_shared_step
-from epochal.engine.step.task_calls import TaskCalls
+from epochal.engine.step.task_calls import TaskCalls, explain_wrong_call
 from epochal.engine.step.torch_errors import explain_torch_error
 from epochal.errors import (
     DIVERGED,
@@ -129,6 +129,7 @@ def execute_and_catch(
                 explain_out_of_memory(run, caught)
                 explain_dtype_mismatch(run.model, caught)
                 explain_torch_error(caught)
+                explain_wrong_call(caught)
                 explain_shared_step(caught, run)
                 explain_mixed_tensors(caught)
                 if isinstance(caught, ConfigError):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _REQUIRED = "epochal.engine.interfaces.task:REQUIRED_METHODS"
 _OPTIONAL = "epochal.engine.interfaces.task:OPTIONAL_METHODS"
+_CALLED_WITH = "epochal.engine.interfaces.task:CALLED_WITH"
 _EVENTS = "epochal.engine.interfaces.hook:EVENTS"
 _ALIASES = "epochal.engine.interfaces.hook:ALIASES"
 _RETURNS = {
@@ -27,16 +28,6 @@ _RETURNS = {
     "batch_loss": 'end it with return {"loss": (tensor, count)}',
 }
 """What a task's method must return, for messages."""
-
-_CALLED_WITH = {
-    "batch_forward": ("model", "batch"),
-    "batch_loss": ("out", "batch"),
-    "batch_metric": ("out", "batch"),
-    "pre_batch_forward": ("batch",),
-    "post_batch_forward": ("out", "batch"),
-    "postprocess": ("out", "batch"),
-}
-"""What the engine gives to methods of a task by position."""
 
 _LOSS_FN = "loss_fn"
 """The third argument of a ``batch_loss`` that takes it."""
@@ -160,7 +151,7 @@ def find_wrong_parameters(
     problems = []
     chain, is_complete = class_definitions(definition, finder)
     lacks_loss_fn = has_method(definition, _LOSS_FN, finder) is False
-    for name, given in _CALLED_WITH.items() if is_complete else ():
+    for name, given in read_table(_CALLED_WITH, finder).items() if is_complete else ():
         owner = next((item for item in chain if binds_name(item.node, name)), None)
         node = None if owner is None else find_method_node(owner.node, name)
         if owner is None or node is None or _is_library(owner) or is_set_on_self(chain, name):

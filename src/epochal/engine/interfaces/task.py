@@ -37,6 +37,16 @@ OPTIONAL_METHODS: tuple[str, ...] = (
 )
 """Methods a task may have, besides the events of hooks and their aliases."""
 
+CALLED_WITH: dict[str, tuple[str, ...]] = {
+    "batch_forward": ("model", "batch"),
+    "batch_loss": ("out", "batch"),
+    "batch_metric": ("out", "batch"),
+    "pre_batch_forward": ("batch",),
+    "post_batch_forward": ("out", "batch"),
+    "postprocess": ("out", "batch"),
+}
+"""What methods get by position; ``batch_loss`` also the loss of the config, if it takes that."""
+
 
 class Task:
     """Subclass it, set loaders, and write ``batch_forward`` and ``batch_loss``.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import numbers
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, final
 
 import torch
@@ -15,7 +17,7 @@ from epochal.distributed.fsdp import name_class
 from epochal.engine.device.move import PLAIN_BATCHES, batch_size, keep_batch
 from epochal.engine.interfaces.binding import bind_by_name, parameter_names
 from epochal.engine.interfaces.outcome import Outcome
-from epochal.engine.interfaces.task import ModuleTask
+from epochal.engine.interfaces.task import CALLED_WITH, ModuleTask
 from epochal.engine.loss.loss import TOTAL_LOSS
 from epochal.engine.optim.multi_optimizer import Optimizers, add_total_loss
 from epochal.errors import ConfigError, Problem, TaskError
@@ -217,6 +219,17 @@ class TaskCalls:
             hint = "remove one of them, or write def batch_loss(self, out, batch, loss_fn)"
             raise ConfigError(Problem("loss", what, hint=hint))
         return method
+
+
+def explain_wrong_call(error: BaseException) -> None:
+    """Add a note to the error of a task's method that does not take what it is called with."""
+    frames = [] if not isinstance(error, TypeError) else list(walk_tb(error.__traceback__))
+    if not frames or frames[-1][0].f_globals.get("__name__") != __name__:
+        return  # raised inside the method
+    found = re.match(r"(?:\S*\.)?(\w+)\(\) (?:takes|missing) ", str(error))
+    if found is not None and found[1] in CALLED_WITH:
+        name = found[1]
+        error.add_note(f"write def {name}(self, {', '.join(CALLED_WITH[name])})")
 
 
 @final

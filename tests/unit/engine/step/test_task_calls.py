@@ -302,3 +302,29 @@ def test_training_and_evaluation_compute_in_the_precision_of_the_run(precision: 
     run.part(TaskCalls).add_metrics(outcome)
     run.part(TaskCalls).add_loss(outcome)
     assert run.task.dtypes == {expected}
+
+
+def test_an_error_of_a_call_says_how_to_write_the_method() -> None:
+    class Forward(Sums):
+        def batch_forward(self, batch: Any) -> Any: ...
+
+    class Loss(Sums):
+        def batch_loss(self, model: Any, out: Any, batch: Any, epoch: int) -> Any: ...
+
+    class Metric(Sums):
+        def batch_metric(self, out: Any) -> Any: ...
+
+    class Inside(Sums):
+        def batch_metric(self, out: Any, batch: Any) -> Any:
+            return self.batch_forward(batch)
+
+    for task, note in (
+        (Forward(), "write def batch_forward(self, model, batch)"),
+        (Loss(), "write def batch_loss(self, out, batch)"),
+        (Metric(), "write def batch_metric(self, out, batch)"),
+        (Inside(), None),
+    ):
+        with pytest.raises(TypeError) as caught:
+            fit(make_run(task))
+        notes = getattr(caught.value, "__notes__", [])
+        assert [one for one in notes if one.startswith("write")] == ([note] if note else []), note
