@@ -328,7 +328,13 @@ def _check_code(checker: ConfigChecker, root: Node, given: Collection[str]) -> N
     task = checker.find_definition("task") if "task" not in given else None
     if task is not None:
         _check_task_values(checker, root, task)
-        _check_task(checker, root, task, has_loss="loss" in {*root.mapping, *given})
+        has_loss = "loss" in {*root.mapping, *given}
+        _check_task(checker, root, task, has_loss=has_loss)
+        if not _takes_own_steps(checker, root, given):
+            of_stages = any("loss" in stage.mapping for stage in root.get("stages").elements)
+            has_loss = has_loss or of_stages or checker.is_broken("loss")
+            problems = find_wrong_parameters("task.type", task, checker.finder, has_loss=has_loss)
+            checker.problems.extend(problems)
     task = None if checker.is_broken("task") else task
     check_monitor(checker, root, None if {"metrics", "loss"} & {*given} else task)
     check_watched_metrics(checker, root, task, given)
@@ -354,11 +360,14 @@ def _check_task(checker: ConfigChecker, root: Node, task: Definition, *, has_los
             what = f"{task.dotted} has no {name!r}, which {verb} needs"
             checker.report("task.type", what, place, hint)
         checker.problems.extend(find_missing_return("task.type", name, task, checker.finder))
-    # The user's own runner or updater may call the task in another way.
-    has_own = checker.find_definition("runner") is not None or root.get("updater").value is not None
-    if kind and not has_own and not checker.is_broken("loss"):
-        problems = find_wrong_parameters("task.type", task, checker.finder, has_loss=has_loss)
-        checker.problems.extend(problems)
+
+
+def _takes_own_steps(checker: ConfigChecker, root: Node, given: Collection[str]) -> bool:
+    """Whether a runner or an updater of the user may call the task in another way."""
+    if {"runner", "updater"} & {*given} or root.get("updater").value is not None:
+        return True
+    runner = checker.find_definition("runner")
+    return runner is not None and not runner.dotted.startswith("epochal.engine.runner.")
 
 
 def _check_task_values(checker: ConfigChecker, root: Node, task: Definition) -> None:

@@ -186,6 +186,31 @@ def test_training_a_task_without_a_loss_is_reported(check_dict, write_files) -> 
     ]
 
 
+def test_a_method_that_cannot_be_called_is_reported_if_the_engine_calls_it(
+    check_dict, write_files
+) -> None:
+    text = """
+        import epochal as ep
+        class Few(ep.Task):
+            def batch_forward(self, batch): return {"out": batch}
+            def batch_loss(self, model, out, batch): return {"loss": (out["out"].mean(), 1)}
+        class Own(ep.Runner): ...
+        class Step(ep.Updater): ...
+    """
+    write_files({"user/few.py": text})
+    few = {"type": "user.few.Few"}
+    wrong = "user.few.Few.batch_forward takes (batch), but is called with (model, batch)"
+    loss = "user.few.Few.batch_loss takes the loss of the config as its third parameter, 'batch', "
+    loss += "but the config has none"
+    assert [what for _, what, _ in problems_of(check_dict(task=few))] == [wrong, loss]
+    for sections in ({"loss": {"type": "mse"}}, {"stages": [{"loss": {"type": "mse"}}]}):
+        found = [what for _, what, _ in problems_of(check_dict(task=few, **sections))]
+        assert wrong in found, sections
+        assert loss not in found, sections
+    for sections in ({"runner": "user.few.Own"}, {"updater": {"type": "user.few.Step"}}):
+        assert check_dict(task=few, **sections).ok, sections
+
+
 def test_methods_assigned_at_run_time_are_not_reported_as_missing(check_dict, write_files) -> None:
     text = """
         import epochal as ep
