@@ -30,6 +30,7 @@ _LOCKS = (LEASE_FILE, HEARTBEAT_FILE, RESERVE_FILE)
 """Files of the process that works on a run."""
 
 _MAX_FILES = 200_000
+_WANTED = "name a file that `epochal pack` wrote"
 
 
 def pack_run(folder: Path, target: str, *, has_checkpoints: bool = True) -> int:
@@ -135,11 +136,11 @@ def unpack_run(source: str, runs_dir: Path) -> Path:
     durable.make_dir(runs_dir, exist_ok=True)
     staging = runs_dir / f".unpacked-{uuid4().hex}"
     try:
-        with _explaining_errors(), open_input(source) as file:
+        with _explaining_errors(), _open_archive(source) as file:
             name = _extract(source, file, staging)
             whole = staging / name
             if not is_run_folder(whole):
-                raise _error(source, "holds no run", "name a file that `epochal pack` wrote")
+                raise _error(source, "holds no run", _WANTED)
             run = read_folder(whole).summary
             parent = runs_dir / slugify(run.project, default="default")
             parent = parent / slugify(run.tag, default="untagged")
@@ -201,10 +202,23 @@ def _error(source: str, what: str, hint: str) -> RecordError:
 
 
 @contextmanager
+def _open_archive(source: str) -> Iterator[IO[bytes]]:
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(open_input(source))
+        except FileNotFoundError as error:
+            raise _error(source, "no such file", _WANTED) from error
+        except IsADirectoryError as error:
+            raise _error(source, "is a folder", _WANTED) from error
+        yield file
+
+
+@contextmanager
 def _explaining_errors() -> Iterator[None]:
     try:
         yield
     except RemoteError as error:
         raise RecordError(str(error)) from error
     except OSError as error:
-        raise RecordError(explain_os_error(error)) from error
+        text = explain_os_error(error, elsewhere="name another place")
+        raise RecordError(text) from error

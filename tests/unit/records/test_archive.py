@@ -123,6 +123,24 @@ def test_archives_that_are_unsafe_or_no_run_leave_nothing_behind(tmp_path: Path)
         unpack_run(str(tmp_path / "gone.tar"), tmp_path / "runs")
 
 
+def test_an_archive_that_cannot_be_written_needs_another_place(
+    folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "a file").write_text("")
+    with pytest.raises(RecordError) as caught:
+        pack_run(folder, str(tmp_path / "a file" / "run.tar"))
+    assert str(caught.value).endswith("\n  name another place")
+
+
+def test_what_is_no_file_cannot_be_unpacked(tmp_path: Path) -> None:
+    for name, what in (("gone.tar", "no such file"), (".", "is a folder")):
+        source = str(tmp_path / name)
+        with pytest.raises(RecordError) as caught:
+            unpack_run(source, tmp_path / "runs")
+        assert str(caught.value) == f"{source}: {what}\n  name a file that `epochal pack` wrote"
+        assert not any((tmp_path / "runs").iterdir())
+
+
 def test_the_commands_say_where_the_run_is(epochal, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "box").mkdir()
     packed = epochal("pack", folder, tmp_path / "box")

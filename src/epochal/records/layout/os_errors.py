@@ -29,9 +29,10 @@ def describe_os_error(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
-def explain_os_error(error: OSError) -> str:
-    """The text of ``error``, and below it what to do."""
-    return f"{error}\n  {_HINTS.get(error.errno or 0, _ELSEWHERE)}"
+def explain_os_error(error: OSError, *, elsewhere: str = _ELSEWHERE) -> str:
+    """The text of ``error``, and below it what to do; ``elsewhere`` is how to write another one."""
+    hint = _HINTS.get(error.errno or 0, _ELSEWHERE)
+    return f"{error}\n  {hint.replace(_ELSEWHERE, elsewhere)}"
 
 
 @contextmanager
