@@ -121,6 +121,7 @@ def find_lr(
             "runner: has no optimizer, so there is no learning rate to find\n"
             "  name a config that trains, or set runner=train"
         )
+    run.average = None  # it would not change a loss, and has no weights before the first step
     snapshot, base = take_whole_snapshot(run), _find_base(run)
     _limit_run(run, steps)
     run.schedule = _ExponentialRise(min_lr / base, max_lr / base, steps)

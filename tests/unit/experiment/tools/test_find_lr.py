@@ -173,6 +173,14 @@ def test_the_schedule_of_the_config_is_not_used() -> None:
         assert (found.lrs[0], found.lrs[-1]) == pytest.approx((1e-3, 0.1)), sections
 
 
+def test_averaged_weights_change_nothing() -> None:
+    expected = ep.find_lr(experiment(), steps=10).losses
+    for average in ({"type": "ema"}, {"type": "swa", "every": "1st"}):
+        for monitor in ("+val/acc", "+val_ema/acc"):
+            found = ep.find_lr(experiment(average=average, monitor=monitor), steps=10)
+            assert found.losses == expected, (average, monitor)
+
+
 def test_the_search_may_be_longer_than_the_run() -> None:
     found = ep.find_lr(experiment(train={"for": "3st"}), max_lr=0.1, steps=40)
     assert len(found.losses) == 40
