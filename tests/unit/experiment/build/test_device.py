@@ -146,6 +146,6 @@ def test_description_names_the_processor() -> None:
 
 
 def test_debugging_makes_kernels_report_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CUDA_LAUNCH_BLOCKING", raising=False)
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "0")  # also has it restored
     prepare_debugging()
     assert os.environ["CUDA_LAUNCH_BLOCKING"] == "1"
