@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import torch
@@ -19,10 +20,14 @@ from epochal.distributed.environment import read_rank_environment
 from epochal.distributed.sharded_tensor import is_sharded
 from epochal.engine import Task, TorchSchedule
 from epochal.engine.device.move import batch_size
+from epochal.engine.interfaces.hook import USER_PRIORITY
 from epochal.errors import TaskError
 from epochal.experiment.experiment import Experiment
+from epochal.records.metrics.points import EPOCH_MEAN_PREFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from epochal.engine import Run
     from epochal.engine.interfaces.schedule import AnySchedule
     from epochal.engine.interfaces.task import Batch
@@ -135,6 +140,7 @@ class LightningTask(Task):
         for name in _CALLED:
             if _is_overridden(module, name):
                 run.on(name, getattr(module, name))
+        run.on("epoch_end", self._record_train_epoch, priority=USER_PRIORITY + 1)
         if _is_overridden(module, "on_train_batch_start"):
             run.on("on_train_batch_start", _call_with_batch(module.on_train_batch_start))
         if _is_overridden(module, "on_train_batch_end"):
@@ -154,7 +160,7 @@ class LightningTask(Task):
         split = "train" if model.training else self._run.split
         step = _STEPS[split]
         arguments = (batch, self._run.batch_index, self._find_loader_index(split))
-        self._log.batch_size = batch_size(batch) or 1
+        self._log.split, self._log.batch_size = split, batch_size(batch) or 1
         out = self._call_step(model, step, arguments[: self._sizes[step]])
         if not isinstance(out, Mapping):
             out = {"out" if split == "predict" else "loss": out}
@@ -184,10 +190,20 @@ class LightningTask(Task):
     def epoch_metric(self, run: Run, split: str) -> dict[str, Any]:
         """What the module logs at the end of a pass, and the metric objects that it logged."""
         name = {"val": "on_validation_epoch_end", "test": "on_test_epoch_end"}.get(split, "")
-        if _is_overridden(run.model, name):
-            getattr(run.model, name)()
-        values = {name: value for name, (value, _) in self._log.take(split).items()}
-        return {**values, **self._log.compute_metrics(split)}
+        with _without_exchange(run.model):
+            if _is_overridden(run.model, name):
+                getattr(run.model, name)()
+            return self._log.take_epoch(split)
+
+    def _record_train_epoch(self, run: Run, split: str) -> None:
+        """Record what the module logs at the end of an epoch, and the metric objects of its steps.
+
+        Each process has its own samples then, so objects of torchmetrics exchange their states.
+        """
+        if split == "train":
+            self._log.split = split  # the last batch may have been evaluated
+            values = self._log.take_epoch(split)
+            run.log({f"{EPOCH_MEAN_PREFIX}{name}": value for name, value in values.items()})
 
     def postprocess(self, out: Mapping[str, Any], batch: Batch) -> Any:  # noqa: ANN401 - the module decides
         """What ``predict_step`` returned."""
@@ -286,16 +302,17 @@ class _Log:
     """The ``self.log`` of a module: keeps values until the task takes them."""
 
     def __init__(self) -> None:
+        self.split = "train"
         self.batch_size = 1
         self._values: dict[str, tuple[Any, int]] = {}
-        self._metrics: dict[str, Any] = {}
+        self._metrics: dict[str, dict[str, Any]] = {}
 
     def __deepcopy__(self, memo: object) -> _Log:
         return self  # a copy of the module, such as averaged weights, logs to the same run
 
     def __call__(self, name: str, value: Any, *_: object, **options: Any) -> None:  # noqa: ANN401 - as in Lightning
         if callable(getattr(value, "compute", None)):
-            self._metrics[name] = value
+            self._metrics.setdefault(self.split, {})[name] = value
         else:
             value = value.detach() if isinstance(value, Tensor) else value
             self._values[name] = (value, options.get("batch_size") or self.batch_size)
@@ -313,12 +330,12 @@ class _Log:
             taken.pop("loss", None)
         return taken
 
-    def compute_metrics(self, split: str) -> dict[str, Any]:
-        """The values of the metric objects that this split logged; they start again."""
-        values = {}
-        for name in [name for name in self._metrics if name.startswith(split)] or self._metrics:
-            values[_shorten(name, split)] = self._metrics[name].compute()
-            self._metrics[name].reset()
+    def take_epoch(self, split: str) -> dict[str, Any]:
+        """What was logged since the last call, and the metric objects of the pass, then reset."""
+        values = {name: value for name, (value, _) in self.take(split).items()}
+        for name, metric in self._metrics.pop(self.split, {}).items():
+            values[_shorten(name, split)] = metric.compute()
+            metric.reset()
         return values
 
 
@@ -424,6 +441,24 @@ def _refuse_attribute(trainer: object, name: str) -> NoReturn:
         raise AttributeError(name)
     known = ", ".join(one for one in dir(type(trainer)) if not one.startswith("_"))
     raise TaskError(f"self.trainer.{name}: not available in Epochal\n  there are: {known}")
+
+
+@contextmanager
+def _without_exchange(model: nn.Module) -> Iterator[None]:
+    """Let metrics of torchmetrics compute without the other processes, which have all samples."""
+    metrics = [one for one in model.modules() if hasattr(one, "distributed_available_fn")]
+    functions = [one.distributed_available_fn for one in metrics]
+    for one in metrics:
+        one.distributed_available_fn = _find_no_others  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        for one, function in zip(metrics, functions, strict=True):
+            one.distributed_available_fn = function
+
+
+def _find_no_others() -> bool:
+    return False
 
 
 def _check_module(module: Any) -> None:  # noqa: ANN401 - of an optional package

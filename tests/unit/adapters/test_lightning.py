@@ -259,12 +259,14 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
+from torchmetrics import MetricCollection, SumMetric
 
 
 class Net(pl.LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self.net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+        self.train_count, self.val_count = SumMetric(), MetricCollection([SumMetric()])
 
     def forward(self, x):
         return self.net(x)
@@ -272,10 +274,17 @@ class Net(pl.LightningModule):
     def training_step(self, batch):
         assert self.trainer.world_size == int(os.environ.get("WORLD_SIZE", 1))
         assert self.global_rank == int(os.environ.get("RANK", 0))
+        self.train_count(torch.tensor(float(len(batch))))
+        self.log("train_count", self.train_count)
         return (self(batch) - batch.sum(1, keepdim=True)).square().mean()
+
+    def on_train_epoch_end(self):
+        self.log("train_steps", float(self.global_step))
 
     def validation_step(self, batch):
         self.log("val_size", self(batch).abs().mean())
+        self.val_count(torch.tensor(float(len(batch))))
+        self.log("val_count", self.val_count["SumMetric"])
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.1)
@@ -314,6 +323,9 @@ def test_module_trains_in_several_processes_as_in_one(tmp_path: Path) -> None:
         weights = load_file(record / "checkpoints" / "final.safetensors")
         found.append((weights, json.loads((record / "result.json").read_text())["metrics"]))
     (alone, metrics), *others = found
+    assert [metrics[name] for name in ("train/epoch/count", "train/epoch/steps")] == [11, 6]
+    assert {name for name in metrics if name.startswith("val/")} == {"val/size", "val/count"}
+    assert metrics["val/count"] == 11
     for weights, other_metrics in others:
         for name, tensor in alone.items():
             torch.testing.assert_close(weights[name], tensor, atol=1e-6, rtol=1e-5)
