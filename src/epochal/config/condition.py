@@ -52,7 +52,9 @@ def parse_condition(text: str | Condition) -> Condition:
         return text
     written = _WRITTEN.fullmatch(str(text).strip())
     if written is None:
-        raise ValueError(f"expected a condition, got {text!r}; write {ACCEPTED}")
+        meant = re.sub("([<>])(?!=)", r"\1=", str(text), count=1)
+        example = repr(meant) if _WRITTEN.fullmatch(meant.strip()) else ACCEPTED
+        raise ValueError(f"expected a condition, got {text!r}; write {example}")
     sign, metric, compared, number = written.groups()
     try:
         value = float(number)

@@ -28,7 +28,6 @@ def test_what_is_no_condition_is_refused_with_an_example() -> None:
         "",
         "val/acc",
         "val/acc 0.9",
-        "val/acc > 0.9",
         "val/acc = 1",
         ">= 0.9",
         "val/acc >=",
@@ -36,6 +35,12 @@ def test_what_is_no_condition_is_refused_with_an_example() -> None:
         with pytest.raises(
             ValueError, match=r"expected a condition, got .*; write 'val/acc >= 0.95'"
         ):
+            parse_condition(text)
+
+
+def test_a_comparison_without_equality_is_refused_with_the_one_that_is_accepted() -> None:
+    for text, meant in (("val/acc > 0.9", "val/acc >= 0.9"), ("-val/loss<1", "-val/loss<=1")):
+        with pytest.raises(ValueError, match=f"; write '{meant}'"):
             parse_condition(text)
 
 

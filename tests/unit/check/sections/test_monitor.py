@@ -317,7 +317,7 @@ def test_a_condition_that_can_never_be_met_is_reported(check_task) -> None:
                 "add average: {type: ema}, or write val/acc >= 0.9",
             ),
         ),
-        ("val/acc > 0.9", ("expected a condition, got 'val/acc > 0.9'", None)),
+        ("val/acc > 0.9", ("expected a condition, got 'val/acc > 0.9'", "write 'val/acc >= 0.9'")),
         ("-val/acc >= 0.9", ("the sign of '-val/acc >= 0.9' contradicts '>='", None)),
     ):
         [(key, what, hint)] = problems_of(check_task(ACC, train={"until": until}))
