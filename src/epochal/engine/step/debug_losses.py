@@ -16,7 +16,7 @@ from epochal.engine.loss.argument_routes import find_by_path, known_names
 from epochal.engine.loss.loss import TOTAL_LOSS
 from epochal.engine.measure.meter import EMPTY_BATCH_LOSS
 from epochal.engine.step.finite_weights import has_finite_weights
-from epochal.engine.step.nonfinite_watch import stop_diverged
+from epochal.engine.step.nonfinite_watch import stop_diverged, suggest_after_divergence
 from epochal.engine.step.updater import Updater
 from epochal.errors import DIVERGED, TaskError
 
@@ -174,10 +174,9 @@ class NonfiniteLossWarner:
         elif is_empty:
             what = "its gradient may not be finite either; divide by count.clamp(min=1)"
         else:
-            what = (
-                "the run continues, but is unlikely to learn; try a smaller optim.lr, or "
-                "optim.clip=1.0"
-            )
+            advice = suggest_after_divergence(run)
+            what = f"the run continues, but is unlikely to learn; {advice}; "
+            what += "engine.on_nonfinite=stop ends such a run"
         logger.warning("train/%s is %s since about step %d: %s", name, mean, run.step, what)
 
 

@@ -108,12 +108,18 @@ class NonfiniteWatch:
 
 def stop_diverged(run: EngineRun, what: str) -> None:
     """Log why a run diverged, and stop it, unless it was interrupted."""
-    message = f"{what}\n  try a smaller optim.lr, or optim.clip=1.0; --debug finds its origin"
+    message = f"{what}\n  {suggest_after_divergence(run)}"
     logger.error("diverged: %s", message)
     if run.stop_status != "interrupted":
         run.message = message
         run.stop_reason = ""  # a limit does not count if its last steps changed nothing
         run.stop(DIVERGED, status=DIVERGED)
+
+
+def suggest_after_divergence(run: EngineRun) -> str:
+    """What to try if losses or gradients are not finite."""
+    advice = "try a smaller optim.lr, or optim.clip=1.0"
+    return advice if run.is_debug else f"{advice}; --debug finds its origin"
 
 
 def _describe(place: BadStep, samples: list[list[Any]] | None) -> tuple[dict[str, Any], str]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from engine.parts import Sums, adder, fit, make_run
 from epochal.components.average import Ema
 from epochal.engine import Monitor, Run
+
+if TYPE_CHECKING:
+    import pytest
 
 
 class Broken(Sums):
@@ -46,6 +49,20 @@ def test_a_run_that_is_not_finite_at_its_end_has_diverged() -> None:
             "\n  try a smaller optim.lr, or optim.clip=1.0; --debug finds its origin"
         )
         assert result.steps == 10
+
+
+def test_warning_says_what_to_try_and_what_would_end_the_run(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for is_debug, origin in ((False, "; --debug finds its origin"), (True, "")):
+        caplog.clear()
+        run = make_run(Broken(1), for_="1ep")
+        run.is_debug = is_debug
+        result = fit(run)
+        (warning,) = (one for one in caplog.messages if one.startswith("train/loss is nan"))
+        advice = f"try a smaller optim.lr, or optim.clip=1.0{origin}"
+        assert f"; {advice}; engine.on_nonfinite=stop ends such a run" in warning
+        assert result.message.endswith(f"\n  {advice}")
 
 
 def test_a_run_that_recovers_has_finished() -> None:
