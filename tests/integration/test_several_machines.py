@@ -72,7 +72,7 @@ def test_run_ends_on_the_machines_that_are_left(project: Project) -> None:
     (text,) = (one.stderr for one in ends if one.returncode == 0)
     assert "2 processes on 2 of 2 machines" in text
     assert "1 process on 1 of 2 machines; this one has rank 0" in text
-    assert len(attempts(project, "left")) == 2
+    assert len(attempts(project, "left")) >= 2  # one more if the lost machine still seemed alive
     samples = project.take_samples()
     done = project.train("alone", 1)
     assert done.returncode == 0, done.stderr

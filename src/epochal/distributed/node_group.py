@@ -13,7 +13,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
-from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch does not declare it
+from torch.distributed import (  # type: ignore[attr-defined]  # torch does not declare them
+    DistNetworkError,
+    TCPStore,
+)
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.elastic.rendezvous.api import RendezvousError
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
@@ -248,22 +251,21 @@ def join_nodes(
     """
     host, port = parse_endpoint(endpoint)
     family, address = _resolve(endpoint, host, port)
-    is_host = _can_listen(endpoint, family, address)
-    local_addr = host if is_host else _reach(endpoint, host, port, tell, reach_seconds)
-    if is_host:
-        wait = timedelta(seconds=_ANSWER_SECONDS)
-        store = TCPStore(host, port, is_master=True, wait_for_workers=False, timeout=wait)
-        store.set(_FACTS, json.dumps(dict(facts)))
-    else:
+    own = _host_store(host, port) if _can_listen(endpoint, family, address) else None
+    if own is None:
+        local_addr = _reach(endpoint, host, port, tell, reach_seconds)
         store, theirs = _connect(endpoint, host, port, tell, answer_seconds)
         _compare(theirs, facts)
+    else:
+        local_addr, store = host, own
+        store.set(_FACTS, json.dumps(dict(facts)))
     found = NodeGroup(
         store,
         min_nodes=min_nodes,
         max_nodes=max_nodes,
         local_addr=local_addr,
         endpoint=endpoint,
-        is_host=is_host,
+        is_host=own is not None,
     )
     found.tell = tell
     return found
@@ -310,6 +312,15 @@ def _can_listen(endpoint: str, family: int, address: tuple[object, ...]) -> bool
                 return False
             raise _unreachable(endpoint, error) from error
     return True
+
+
+def _host_store(host: str, port: int) -> TCPStore | None:
+    """A store at the endpoint; None if another process has just started one there."""
+    wait = timedelta(seconds=_ANSWER_SECONDS)
+    try:
+        return TCPStore(host, port, is_master=True, wait_for_workers=False, timeout=wait)
+    except DistNetworkError:
+        return None
 
 
 def _reach(endpoint: str, host: str, port: int, tell: Callable[[str], None], seconds: float) -> str:

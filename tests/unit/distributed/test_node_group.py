@@ -19,7 +19,9 @@ def find_endpoint() -> str:
         return f"localhost:{probe.getsockname()[1]}"
 
 
-def join(endpoint: str, facts: dict[str, str] | None = None, **options: float) -> object:
+def join(
+    endpoint: str, facts: dict[str, str] | None = None, **options: float
+) -> node_group.NodeGroup:
     told = list[str]()
     return join_nodes(
         endpoint,
@@ -57,6 +59,15 @@ def test_machine_with_another_epochal_or_other_code_is_refused() -> None:
     ]
     join(endpoint)
     del host
+
+
+def test_launcher_that_starts_at_the_same_moment_on_the_same_machine_joins_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    endpoint = find_endpoint()
+    monkeypatch.setattr(node_group, "_can_listen", lambda *_: True)  # for both: neither listens yet
+    first, second = join(endpoint), join(endpoint)
+    assert (first._is_host, second._is_host) == (True, False)
 
 
 def test_endpoint_that_cannot_be_reached_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
